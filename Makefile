@@ -1,0 +1,30 @@
+.PHONY: help env demo test lint format benchmark clean
+
+PYTHON_IN_ENV := .venv/bin/python
+
+help:  ## show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+env:  ## build .venv: pinned packages, mmcv compiled with its ops (minutes once, then instant)
+	@bash tools/setup_env.sh
+
+demo: env  ## train cross-entropy and loss max-pooling on LongTailShapes; a table and a picture
+	@$(PYTHON_IN_ENV) tools/demo.py
+
+test: env  ## run the tests
+	@$(PYTHON_IN_ENV) -m pytest
+
+lint: env  ## style and types
+	@$(PYTHON_IN_ENV) -m ruff check .
+	@$(PYTHON_IN_ENV) -m ruff format --check .
+	@$(PYTHON_IN_ENV) -m mypy
+
+format: env  ## rewrite the sources in the house style
+	@$(PYTHON_IN_ENV) -m ruff check --fix .
+	@$(PYTHON_IN_ENV) -m ruff format .
+
+benchmark: env  ## speed of the losses against their peers
+	@$(PYTHON_IN_ENV) tools/benchmark.py
+
+clean:  ## remove the environment and what training has left
+	@rm -rf .venv .setup.lock work_dirs data .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,61 @@
+"""Sort-free selection of an order statistic by counting digits of floating-point numbers.
+
+The bit pattern of a non-negative float, read as an integer, grows with its value. One histogram of the leading bits
+therefore finds the bin of the k-th largest number, and one more histogram of the next bits inside that bin narrows it
+further, down to the exact number. Histograms are sums: several processes select from the union of their numbers by
+adding up theirs, whatever the number of elements.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+DIGIT_BITS = 12
+
+Reduce = Callable[[Tensor], Tensor]
+"""Sums a tensor over the processes that share a set; the identity in a single process."""
+
+
+def upper_bin_edge(values: Tensor, k: Tensor, precision: float, reduce: Reduce) -> Tensor:
+    r"""A float that at least ``k`` of the values reach from above to within a relative ``precision``.
+
+    For each row the result is the largest float :math:`e` of the bin that holds the :math:`\lceil k\rceil`-th largest
+    value :math:`v`, so that :math:`v \le e \le (1 + \text{precision})\,v` and :math:`\#\{\text{values} > e\} < k`.
+    With ``precision=0`` it is :math:`v` itself.
+
+    Args:
+        values: Non-negative finite normal floats or zeros, of shape [R, P], float32 or float64.
+        k: How many values to reach, real and at least 1, of shape [R, 1].
+        precision: The relative width of the last bin that is tolerated.
+        reduce: Sums the histograms over processes.
+
+    Returns:
+        The edges, of shape [R, 1] and of the dtype of ``values``.
+    """
+    integer, total_bits, exponent_bits = (
+        (torch.int64, 64, 11) if values.dtype == torch.float64 else (torch.int32, 32, 8)
+    )
+    # The sign takes one bit more. A bin that fixes j bits of the mantissa is 2^-j wide.
+    bits_needed = total_bits if precision == 0 else 1 + exponent_bits + math.ceil(-math.log2(precision))
+    pattern = values.abs().view(integer)
+    prefix = torch.zeros_like(k, dtype=integer)
+    missing = k
+    one = torch.ones((), dtype=torch.int32, device=values.device)
+    low = total_bits
+    while low > max(total_bits - bits_needed, 0):
+        high, low = low, max(low - DIGIT_BITS, 0)
+        n_bins = 1 << (high - low)
+        digit = pattern >> low
+        if high < total_bits:  # Values outside of the bin found so far go to an extra bin that nobody reads.
+            digit = digit - (prefix << (high - low))
+            digit = torch.where((digit >= 0) & (digit < n_bins), digit, n_bins)
+        counts = torch.zeros((len(values), n_bins + 1), dtype=torch.int32, device=values.device)
+        counts.scatter_add_(1, digit.long(), one.expand_as(digit))
+        from_top = reduce(counts.long())[:, :n_bins].flip(1).cumsum(1)
+        place = (from_top < missing).sum(1, keepdim=True).clamp(max=n_bins - 1)
+        above = torch.where(place > 0, from_top.gather(1, (place - 1).clamp(min=0)), 0)
+        missing = missing - above
+        prefix = (prefix << (high - low)) | (n_bins - 1 - place).to(integer)
+    return (((prefix + 1) << low) - 1).view(values.dtype)

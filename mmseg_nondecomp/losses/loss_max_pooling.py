@@ -1,0 +1,163 @@
+"""Loss max-pooling as a registered loss."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.max_pooling import check_p, check_ratio, pool, pooled_items, pooling_weights
+from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, cross_entropy, focal
+from mmseg_nondecomp.losses.base import SetLoss, valid_items
+from mmseg_nondecomp.losses.monitor import log_scalar
+from mmseg_nondecomp.losses.registered_pixel_loss import RegisteredPixelLoss
+from mmseg_nondecomp.losses.scope import mean_over_sets, reduction_over, rows_of
+from mmseg_nondecomp.registry import MODELS
+
+PIXEL_LOSSES: dict[str, Callable[..., Tensor]] = {
+    'cross_entropy': cross_entropy,
+    'bce': binary_cross_entropy,
+    'focal': focal,
+}
+
+
+@MODELS.register_module()
+class LossMaxPooling(SetLoss):
+    r"""The highest loss of an image that a constrained re-weighting of its pixels can reach.
+
+    Hard pixels weigh more, whatever their class; the loss is an upper bound of the plain mean of the pixel losses, and
+    equal to it at ``p=float('inf')`` or ``ratio=1``. See :mod:`mmseg_nondecomp.functional.max_pooling`.
+
+    The share of pixels at full weight is logged as ``train/<loss_name>_support``.
+
+    Args:
+        p: The norm that bounds the weights, from 1 (only the hardest pixels) to infinity (all alike).
+        ratio: The least share of the valid pixels that carries weight, in (0, 1].
+        pixel_loss: What is pooled: ``'cross_entropy'`` (of softmax, or of the sigmoid of one channel), ``'bce'`` and
+            ``'focal'`` (one decision per channel), or the config of a registered elementwise loss.
+        class_weight: A factor on the pixel loss for each class.
+        scope: ``'image'`` (the mean over images, as in the paper), ``'batch'``, or ``'world'`` (all processes).
+        loss_weight: The factor of this loss in the objective.
+        loss_name: The key in the log.
+        use_sigmoid: Only for MMDetection's dense heads, which read it from the config to choose their number of
+            channels; it has to agree with ``pixel_loss``.
+
+    Raises:
+        TypeError: If an argument is unknown.
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> loss = LossMaxPooling(p=1.3, ratio=0.25)
+        >>> logits = torch.zeros(2, 19, 8, 8, requires_grad=True)
+        >>> label = torch.zeros(2, 8, 8, dtype=torch.long)
+        >>> loss(logits, label)
+        tensor(2.9444, grad_fn=<MulBackward0>)
+
+        In an MMSegmentation config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::
+
+            model = dict(decode_head=dict(loss_decode=dict(_delete_=True, type='LossMaxPooling')))
+
+    Reference:
+        S. Rota Bulò, G. Neuhold, P. Kontschieder: Loss Max-Pooling for Semantic Image Segmentation. CVPR 2017.
+        https://arxiv.org/abs/1704.02966
+    """
+
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        p: float = 1.3,
+        ratio: float = 0.25,
+        pixel_loss: str | dict[str, Any] = 'cross_entropy',
+        class_weight: Sequence[float] | None = None,
+        scope: str = 'image',
+        loss_weight: float = 1.0,
+        loss_name: str = 'loss_lmp',
+        use_sigmoid: bool | None = None,
+        **leaked: Any,
+    ) -> None:
+        if use_sigmoid is not None and (not use_sigmoid or pixel_loss == 'cross_entropy'):
+            leaked['use_sigmoid'] = use_sigmoid
+        super().__init__(loss_weight, loss_name, scope, leaked)
+        check_p(p)
+        check_ratio(ratio)
+        if isinstance(pixel_loss, str) and pixel_loss not in PIXEL_LOSSES:
+            raise ValueError(
+                f'Parameter `pixel_loss` should be one of {tuple(PIXEL_LOSSES)} or the config of a registered '
+                f'elementwise loss. Found {pixel_loss!r}.'
+            )
+        self.p = p
+        self.ratio = ratio
+        self.pixel_loss = pixel_loss if isinstance(pixel_loss, str) else RegisteredPixelLoss(pixel_loss, class_weight)
+        weights = None if class_weight is None else torch.as_tensor(class_weight, dtype=torch.float32)
+        if weights is not None and (weights.dim() != 1 or not bool((weights >= 0).all())):
+            raise ValueError(
+                f'Parameter `class_weight` should be a list of non-negative numbers. Found {class_weight}.'
+            )
+        self.register_buffer('class_weight', weights, persistent=False)
+
+    def forward(
+        self,
+        pred: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        ignore_index: int | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """The pooled loss, in the call form of any of the three toolboxes.
+
+        Args:
+            pred: Logits, of shape [N, C, *].
+            target: Class indices [N, *], or probabilities [N, C, *].
+            weight: A factor for each pixel [N, *]; 0 takes the pixel out of the set.
+            avg_factor: Accepted and not used: the pooled loss is a mean by definition.
+            reduction_override: With ``'none'``, the terms w* · ℓ of the sum, of shape [N, *].
+            ignore_index: The label that takes a pixel out of the set. By default 255, where it cannot be a class.
+            **kwargs: What a head passes to losses of other kinds.
+
+        Returns:
+            A scalar; 0, attached to the graph, if no pixel is left.
+
+        Raises:
+            TypeError: If a dtype does not fit.
+            ValueError: If a shape does not fit or a label is no class.
+        """
+        losses, valid = self.pixel_losses(pred, target, weight, ignore_index)
+        reduce = reduction_over(self.scope)
+        rows, valid_rows = rows_of(losses, self.scope), rows_of(valid, self.scope)
+        m = pooled_items(valid_rows, self.ratio, reduce)
+        weights, support = pooling_weights(rows.detach(), valid_rows, self.p, m, reduce)
+        log_scalar(f'{self.loss_name}_support', support.mean())
+        if reduction_override == 'none':
+            n_sets = valid_rows.any(1).sum().clamp(min=1)
+            return self.loss_weight * (rows.masked_fill(~valid_rows, 0) * weights / n_sets).view_as(losses)
+        if self.scope == 'world':
+            return self.loss_weight * reduce.total(pool(rows, valid_rows, weights).sum())
+        return self.loss_weight * mean_over_sets(pool(rows, valid_rows, weights), valid_rows)
+
+    def pixel_losses(
+        self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """What is pooled, in float32 or better, and which pixels are in the set; both of shape [N, *]."""
+        n_classes = pred.shape[1] if pred.dim() > 1 else 0
+        # One channel decides between two labels; label C is the background of sigmoid heads.
+        one_vs_rest = n_classes == 1 or self.pixel_loss != 'cross_entropy'
+        valid = valid_items(pred, target, weight, ignore_index, n_classes + one_vs_rest)
+        if self.class_weight is not None and len(self.class_weight) != n_classes:
+            raise ValueError(
+                f'Parameter `class_weight` should have one number for each of the {n_classes} classes of `pred`. '
+                f'Found {len(self.class_weight)}.'
+            )
+        if pred.dtype in (torch.float16, torch.bfloat16):
+            pred = pred.float()
+        if isinstance(self.pixel_loss, str):
+            losses = PIXEL_LOSSES[self.pixel_loss](pred, target, valid, self.class_weight)
+        else:
+            losses = self.pixel_loss(pred, target, valid)
+        return (losses if weight is None else losses * weight), valid
+
+    def extra_repr(self) -> str:
+        """The settings, as ``print(model)`` shows them."""
+        return f'p={self.p}, ratio={self.ratio}, pixel_loss={self.pixel_loss!r}, scope={self.scope!r}'

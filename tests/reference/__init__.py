@@ -1,0 +1,1 @@
+"""Slow, independent oracles that the package is tested against."""

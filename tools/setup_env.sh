@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Builds the development environment in .venv: pinned packages, mmcv compiled with its ops, this package (editable).
+# Run it as often as you like: finished stages are skipped, and what an interrupted run left half-built is repaired.
+#   PYTHON      the interpreter to build with (default: python3.11)
+#   MAX_JOBS    compiler processes for mmcv (default: one per core)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+venv=.venv
+lock=requirements/lock.txt
+python=$venv/bin/python
+log=$venv/setup.log
+build_tools='^(numpy|setuptools|torch|wheel|ninja)=='
+
+pins() { grep -E "$1" "$lock"; }
+say() { printf '[setup] %s\n' "$*"; }
+works() { "$python" -c "$1" >/dev/null 2>&1; }
+
+# The environment is as good as the files that describe it; a change in them runs the stages again.
+fingerprint=$(cat "$lock" pyproject.toml tools/setup_env.sh | sha256sum | cut -d' ' -f1)
+done_with() { [ -e "$venv/.stage-$1-$fingerprint" ]; }
+finish() { rm -f "$venv/.stage-$1-"*; touch "$venv/.stage-$1-$fingerprint"; }
+
+if [ -x "$python" ] && done_with all && works 'import mmseg_nondecomp, mmseg, mmcv._ext'; then
+    exit 0
+fi
+
+if command -v flock >/dev/null; then
+    exec 9>.setup.lock
+    flock -n 9 || { say 'another setup is running: waiting for it'; flock 9; }
+fi
+
+interpreter=${PYTHON:-python3.11}
+command -v "$interpreter" >/dev/null || {
+    say "Python 3.11 is needed: '$interpreter' is not on PATH. Set PYTHON=/path/to/python3.11." >&2
+    exit 1
+}
+started=$SECONDS
+
+say '1/4 virtual environment'
+if ! works 'import pip'; then
+    rm -rf "$venv"
+    "$interpreter" -m venv "$venv"
+fi
+install=("$python" -m pip --disable-pip-version-check --no-input install)
+
+run() {  # run LABEL COMMAND...: quiet but for a sign of life; the whole output only if it fails
+    local label=$1 pid shown='' now
+    shift
+    "$@" >"$log" 2>&1 &
+    pid=$!
+    trap 'kill $pid 2>/dev/null || true' EXIT
+    while kill -0 "$pid" 2>/dev/null; do
+        sleep 2
+        now=$(grep -aoE '^ *\[[0-9]+/[0-9]+\]|^(Collecting|Downloading|Building wheel for|Installing) ?[A-Za-z0-9_.-]*' "$log" | tail -n 1 | tr -s ' ' || true)
+        if [ "$now" != "$shown" ]; then
+            shown=$now
+            if [ -t 1 ]; then
+                printf '\r\033[K[setup] %s: %s (%d s)' "$label" "$now" $((SECONDS - started))
+            elif [[ $now =~ [05]/ ]]; then
+                say "$label: $now ($((SECONDS - started)) s)"
+            fi
+        fi
+    done
+    trap - EXIT
+    [ -t 1 ] && printf '\r\033[K'
+    wait "$pid" || { tail -n 60 "$log" >&2; say "$label failed; the whole log is $log" >&2; exit 1; }
+}
+
+say '2/4 torch and the build tools'
+if ! done_with base || ! works 'import torch, numpy, setuptools, ninja'; then
+    # shellcheck disable=SC2046
+    run 'torch' "${install[@]}" $(pins "$build_tools")
+    finish base
+fi
+
+say '3/4 mmcv with compiled ops (5 to 10 minutes the first time)'
+if ! done_with mmcv || ! works 'import mmcv._ext'; then
+    export MMCV_WITH_OPS=1 MAX_JOBS=${MAX_JOBS:-$(nproc)}
+    build=("${install[@]}" -v --no-build-isolation)
+    run 'mmcv' "${build[@]}" "$(pins '^mmcv==')"
+    # pip keeps wheels it has built: one that was once built without the ops has to be built anew.
+    works 'import mmcv._ext' || run 'mmcv' "${build[@]}" --no-cache-dir --force-reinstall --no-deps "$(pins '^mmcv==')"
+    works 'import mmcv._ext' || { say "mmcv was built without its ops; the log is $log" >&2; exit 1; }
+    finish mmcv
+fi
+
+say '4/4 the OpenMMLab stack, the tools and this package'
+run 'packages' "${install[@]}" -r "$lock"
+run 'mmseg_nondecomp' "${install[@]}" --no-build-isolation --no-deps -e .
+"$python" -c 'import mmseg_nondecomp, mmseg.models, mmcv.ops, mmdet'
+finish all
+say "ready in $((SECONDS - started)) s: $venv"
