@@ -177,18 +177,18 @@ def _norm_weights(losses: Tensor, n: Tensor, p: float, m: Tensor, reduce: Reduce
     pivot = upper_bin_edge(losses, m, min(1 / q, 0.5) if q < 1e6 else 0, reduce)
     y = (losses / pivot).log_().mul_(q)
     s = torch.zeros_like(m)
+    tail, above = torch.empty_like(y), torch.empty_like(y)  # once: fresh memory costs as much as the arithmetic
     for step in range(NEWTON_STEPS):
-        excess = y - s.to(y.dtype)
-        above = excess.sign().clamp_(min=0)
+        torch.sub(y, s.to(y.dtype), out=tail)
+        torch.sign(tail, out=above).clamp_(min=0)
         # A term below e^-80 is lost in S anyway, and would be subnormal, which processors compute slowly.
-        tail = excess.clamp_(-80, 0).exp_().sub_(above)
+        tail.clamp_(-80, 0).exp_().sub_(above)
         n_above, tail_sum = reduce(torch.stack([above.sum(1, True), tail.sum(1, True)]).double())
         # From below the root a full step may overshoot by far and would have to come back in many: double it instead.
         newton = (tail_sum / (m - n_above)).log().clamp(max=2.0**step)
         s = torch.where(n_above < m, s + newton, s)
     tau = n ** (-1 / q) * m ** (-1 / p)
-    weights = (y - s.to(y.dtype)).clamp_(max=0).div_(p).exp_().mul_(tau.to(y.dtype))
-    return weights, n_above
+    return y.sub_(s.to(y.dtype)).clamp_(max=0).div_(p).exp_().mul_(tau.to(y.dtype)), n_above
 
 
 def check_p(p: float) -> None:

@@ -31,7 +31,7 @@ def cross_entropy(pred: Tensor, target: Tensor, valid: Tensor, class_weight: Ten
     if target.is_floating_point():
         losses = F.cross_entropy(pred, target.to(pred.dtype), weight=class_weight, reduction='none')
         return torch.where(valid, losses, 0)
-    target = torch.where(valid, target, -100).long()
+    target = torch.where(valid, target.long(), -100)
     return F.cross_entropy(pred, target, weight=class_weight, reduction='none', ignore_index=-100)
 
 

@@ -75,6 +75,7 @@ def valid_items(pred: Tensor, target: Tensor, weight: Tensor | None, ignore_inde
             f'Parameter `target` should hold class indices of shape {items} or probabilities of shape '
             f'{tuple(pred.shape)}. Found {target.dtype} of shape {tuple(target.shape)}.'
         )
+    target = target.long()  # uint8 and int8 wrap what they are compared with
     if ignore_index is None and n_labels <= IGNORED_BY_DEFAULT:
         ignore_index = IGNORED_BY_DEFAULT
     valid = counted if ignore_index is None else counted & (target != ignore_index)

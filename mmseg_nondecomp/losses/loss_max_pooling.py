@@ -153,7 +153,8 @@ class LossMaxPooling(SetLoss):
         if pred.dtype in (torch.float16, torch.bfloat16):
             pred = pred.float()
         if isinstance(self.pixel_loss, str):
-            losses = PIXEL_LOSSES[self.pixel_loss](pred, target, valid, self.class_weight)
+            class_weight = None if self.class_weight is None else self.class_weight.to(pred.dtype)
+            losses = PIXEL_LOSSES[self.pixel_loss](pred, target, valid, class_weight)
         else:
             losses = self.pixel_loss(pred, target, valid)
         return (losses if weight is None else losses * weight), valid

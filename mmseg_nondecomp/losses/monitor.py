@@ -13,5 +13,5 @@ def log_scalar(name: str, value: Tensor) -> None:
     from mmengine.logging import MessageHub
 
     hub = MessageHub.get_current_instance()
-    if hub.get_info('iter') is not None:
+    if hub.get_info('loop_stage') == 'train':
         hub.update_scalar(f'train/{name}', value.detach())

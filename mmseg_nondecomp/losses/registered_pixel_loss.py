@@ -31,8 +31,8 @@ class RegisteredPixelLoss(nn.Module):
         if target.is_floating_point():
             losses = self.loss(pred, target, reduction_override='none')
         else:
-            label = torch.where(valid, target, 255)
-            losses = self.loss(pred, label, reduction_override='none', ignore_index=255)
+            label = torch.where(valid, target.long(), 0)  # 255 may be a class; what is not valid is masked below
+            losses = self.loss(pred, label, reduction_override='none', ignore_index=-100)
         if losses.shape == pred.shape:
             losses = losses.mean(1)
         if losses.shape != valid.shape:

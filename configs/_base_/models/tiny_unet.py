@@ -1,0 +1,47 @@
+# A U-Net of 0.1 million parameters, trained from scratch on small crops.
+norm_cfg = dict(type='BN', requires_grad=True)
+data_preprocessor = dict(
+    type='SegDataPreProcessor',
+    mean=[127.5, 127.5, 127.5],
+    std=[64.0, 64.0, 64.0],
+    bgr_to_rgb=True,
+    pad_val=0,
+    seg_pad_val=255,
+    size=(64, 64),
+)
+model = dict(
+    type='EncoderDecoder',
+    data_preprocessor=data_preprocessor,
+    pretrained=None,
+    backbone=dict(
+        type='UNet',
+        in_channels=3,
+        base_channels=8,
+        num_stages=4,
+        strides=(1, 1, 1, 1),
+        enc_num_convs=(2, 2, 2, 2),
+        dec_num_convs=(2, 2, 2),
+        downsamples=(True, True, True),
+        enc_dilations=(1, 1, 1, 1),
+        dec_dilations=(1, 1, 1),
+        norm_cfg=norm_cfg,
+        act_cfg=dict(type='ReLU'),
+        upsample_cfg=dict(type='InterpConv'),
+        norm_eval=False,
+    ),
+    decode_head=dict(
+        type='FCNHead',
+        in_channels=8,
+        in_index=3,
+        channels=16,
+        num_convs=1,
+        concat_input=False,
+        dropout_ratio=0.0,
+        num_classes=16,
+        norm_cfg=norm_cfg,
+        align_corners=False,
+        loss_decode=dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=1.0),
+    ),
+    train_cfg=dict(),
+    test_cfg=dict(mode='whole'),
+)

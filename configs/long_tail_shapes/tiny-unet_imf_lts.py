@@ -1,0 +1,15 @@
+# Median frequency balancing: a class weighs median(f) / f, where f is its share of the pixels that are not ignored in
+# those images of the training set where it occurs. tests/test_configs.py computes the weights anew.
+# D. Eigen, R. Fergus: Predicting depth, surface normals and semantic labels with a common multi-scale convolutional
+# architecture. ICCV 2015. https://arxiv.org/abs/1411.4734
+_base_ = [
+    '../_base_/models/tiny_unet.py',
+    '../_base_/datasets/long_tail_shapes.py',
+    '../_base_/schedules/schedule_long_tail_shapes.py',
+    '../_base_/default_runtime.py',
+]
+custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.datasets'], allow_failed_imports=False)
+class_weight = [0.051, 0.072, 0.081, 0.086, 0.337, 0.477, 0.762, 0.951, 1.05, 1.77, 2.51, 2.36, 3.57, 4.35, 15.1, 16.0]
+# With reduction='none' the model takes the mean over all pixels, as plain cross-entropy does. With 'mean' the stock
+# loss divides by the sum of the pixels' class weights, and fails on the ignored label 255, which has none.
+model = dict(decode_head=dict(loss_decode=dict(reduction='none', class_weight=class_weight)))

@@ -1,0 +1,18 @@
+# Online bootstrapping: the quarter of the pixels with the highest losses, all alike.
+# Z. Wu, C. Shen, A. van den Hengel: High-performance semantic segmentation using very deep fully convolutional
+# networks. 2016. https://arxiv.org/abs/1604.04339
+_base_ = [
+    '../_base_/models/tiny_unet.py',
+    '../_base_/datasets/long_tail_shapes.py',
+    '../_base_/schedules/schedule_long_tail_shapes.py',
+    '../_base_/default_runtime.py',
+]
+custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.datasets'], allow_failed_imports=False)
+model = dict(
+    decode_head=dict(
+        # min_kept is per image, chosen from the whole batch; a crop has 64 x 64 pixels.
+        sampler=dict(type='OHEMPixelSampler', thresh=None, min_kept=1024),
+        # The stock loss divides the sum over the kept pixels by the number of all pixels: 4 makes it their mean.
+        loss_decode=dict(loss_weight=4.0),
+    )
+)

@@ -1,0 +1,23 @@
+"""Losses for OpenMMLab and PyTorch that train a model on the measure it is judged by.
+
+Importing the package registers its components by name in MMEngine's root registries, where MMEngine is installed.
+"""
+
+from importlib.metadata import PackageNotFoundError, version
+
+from mmseg_nondecomp import functional
+from mmseg_nondecomp.losses import LossMaxPooling
+from mmseg_nondecomp.registry import HAS_MMENGINE
+from mmseg_nondecomp.samplers import LossMaxPoolingPixelSampler
+
+if HAS_MMENGINE:
+    from mmseg_nondecomp import compat
+
+    compat.apply()
+
+try:
+    __version__ = version('mmseg_nondecomp')
+except PackageNotFoundError:  # a source tree on the path, not installed
+    __version__ = 'unknown'
+
+__all__ = ['LossMaxPooling', 'LossMaxPoolingPixelSampler', '__version__', 'functional']

@@ -1,0 +1,214 @@
+"""The one place that knows about versions of torch and of the OpenMMLab stacks.
+
+Since torch 2.6 `torch.load` refuses what MMEngine saves next to the weights: logged values (`HistoryBuffer`), NumPy
+arrays and scalars, `ConfigDict`, and functions of classes, which pickle spells as a call of `getattr`. The usual cure,
+to put these names on torch's allow-list, undoes the protection: `getattr` reaches any attribute, and `numpy.ndarray`
+with `numpy.dtype` reads the bytes of a file as pointers to objects. Here each name is answered by a *stand-in* that
+takes the data, checks them, and can do nothing else.
+"""
+
+import os
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import metadata
+from importlib.util import find_spec
+from pickle import UnpicklingError
+from typing import Any, SupportsIndex
+
+import numpy as np
+import torch
+from torch import serialization
+
+LOCAL_ADVICE = (
+    'allow what it names with `torch.serialization.add_safe_globals([...])`, or load it once with '
+    '`torch.load(path, weights_only=False)` and save the part that you need'
+)
+
+
+def apply() -> None:
+    """Makes checkpoints and `mmseg::` configs load with the installed torch and OpenMMLab stack.
+
+    Does nothing if MMEngine is not installed; a second call changes nothing.
+    """
+    if find_spec('mmengine') is None:
+        return
+    _name_installed_packages()
+    if find_spec('pkg_resources') is None:
+        warnings.warn(
+            'MMEngine finds `mmseg::` configs with `pkg_resources`, which setuptools 82 removed. '
+            'If your configs inherit from them: `pip install "setuptools<82"`.',
+            stacklevel=2,
+        )
+    if torch.__version__ >= '2.6':  # Older versions do not restrict `torch.load` by default.
+        _replace_loaders()
+
+
+def _name_installed_packages() -> None:
+    """Tells MMEngine which distributions provide `mmseg`, `mmdet`, ...: OneDL renamed them."""
+    from mmengine.config.utils import MODULE2PACKAGE
+
+    installed = metadata.packages_distributions()
+    for module, package in MODULE2PACKAGE.items():
+        providers = installed.get(module, [package])
+        if package not in providers:
+            MODULE2PACKAGE[module] = providers[0]
+
+
+def _replace_loaders() -> None:
+    from mmengine.runner import checkpoint
+
+    checkpoint.CheckpointLoader.register_scheme(prefixes='', loader=load_from_local, force=True)
+    # The loaders of https://, openmmlab://, torchvision:// and mmcls:// call each other directly, not through their
+    # registration: this function is what they share.
+    checkpoint.load_url = load_from_url
+
+
+def load_from_local(filename: str, map_location: Any = None) -> Any:
+    """Loads a checkpoint from a path, including the training state that MMEngine saves in it.
+
+    Args:
+        filename: Path of the checkpoint.
+        map_location: As in `torch.load`.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        UnpicklingError: If the file needs anything else. The message says what, and how to allow it.
+    """
+    filename = os.path.expanduser(filename)
+    if not os.path.isfile(filename):
+        raise FileNotFoundError(f'{filename} can not be found.')
+    with _stand_ins_allowed():
+        try:
+            # `weights_only=True` is the default; unsaid, torch's environment switches keep working.
+            return torch.load(filename, map_location=map_location)
+        except UnpicklingError as error:
+            raise _refusal(filename, error, LOCAL_ADVICE) from error
+
+
+def load_from_url(url: str, **kwargs: Any) -> Any:
+    """Downloads a checkpoint and loads it with torch's own restrictions, which `torch.hub` lifts.
+
+    Args:
+        url: Address of the checkpoint.
+        **kwargs: As in `torch.hub.load_state_dict_from_url`.
+
+    Raises:
+        UnpicklingError: If the file holds more than weights. The message says what to do.
+    """
+    try:
+        return torch.hub.load_state_dict_from_url(url, **kwargs, weights_only=True)
+    except UnpicklingError as error:
+        raise _refusal(url, error, 'download it and give its path instead of the URL') from error
+
+
+def _refusal(source: str, error: UnpicklingError, advice: str) -> UnpicklingError:
+    text = str(error)
+    if found := re.search(r'GLOBAL (\S+)', text):
+        reason = f'it refers to `{found[1]}`'
+    elif found := re.search(r'WeightsUnpickler error:\s+(.+)', text):
+        reason = found[1]
+    else:
+        reason = text
+    return UnpicklingError(f'{source} is refused: {reason}. If you trust the file, {advice}.')
+
+
+@contextmanager
+def _stand_ins_allowed() -> Iterator[None]:
+    """Like `torch.serialization.safe_globals`, but wins over what a user allowed by that name."""
+    stand_ins = _stand_ins()
+    ours: list[Any] = [(value, name) for name, value in stand_ins.items()]
+    before = serialization.get_safe_globals()
+    serialization.clear_safe_globals()
+    serialization.add_safe_globals([entry for entry in before if _name(entry) not in stand_ins])
+    serialization.add_safe_globals(ours)
+    try:
+        yield
+    finally:
+        added = [entry for entry in serialization.get_safe_globals() if entry not in ours]
+        serialization.clear_safe_globals()
+        serialization.add_safe_globals(before + added)
+
+
+def _name(entry: Any) -> str:
+    return entry[1] if isinstance(entry, tuple) else f'{entry.__module__}.{entry.__qualname__}'
+
+
+def _stand_ins() -> dict[str, Any]:
+    """What answers, while a checkpoint is loaded, for the names that MMEngine's state needs."""
+    from mmengine.config import ConfigDict
+
+    stand_ins: dict[str, Any] = {
+        'builtins.bytes': bytes,  # Pickle's spelling of an empty array's data.
+        'builtins.getattr': _get_function,
+        'numpy.dtype': _DType,
+        'numpy.ndarray': _Array,
+        'mmengine.config.config.ConfigDict': ConfigDict,
+        'mmengine.logging.history_buffer.HistoryBuffer': _HistoryBuffer,
+        'mmengine.optim.scheduler.param_scheduler.OneCycleParamScheduler': _OneCycle,
+    }
+    for core in ('core', '_core'):  # NumPy 1 and 2, whichever wrote the file.
+        stand_ins[f'numpy.{core}.multiarray._reconstruct'] = _new_array
+        stand_ins[f'numpy.{core}.multiarray.scalar'] = _scalar
+    return stand_ins
+
+
+class _DType:
+    """Stands in for `numpy.dtype`, whose `__setstate__` accepts object fields and wrong sizes."""
+
+    def __init__(self, code: str, align: bool, copy: bool) -> None:
+        if not isinstance(code, str) or np.dtype(code).kind not in 'biufcSU':
+            raise UnpicklingError(f'NumPy data of type {code!r} are neither numbers nor text')
+        self.dtype = np.dtype(code)
+
+    def __setstate__(self, state: tuple) -> None:
+        self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _Array(np.ndarray):
+    """Stands in for `numpy.ndarray`, whose constructor takes bytes for pointers to objects."""
+
+    def __new__(cls) -> '_Array':
+        return super().__new__(cls, 0)
+
+    def __setstate__(self, state: tuple) -> None:
+        version, shape, dtype, fortran_order, data = state
+        super().__setstate__((version, shape, dtype.dtype, fortran_order, data))
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return self.view(np.ndarray).__reduce_ex__(protocol)  # Saved again, it is NumPy's own.
+
+
+def _new_array(subtype: type, shape: tuple, code: bytes) -> _Array:
+    return _Array()
+
+
+def _scalar(dtype: _DType, data: bytes) -> Any:
+    return np.ndarray((), dtype.dtype, data)[()]
+
+
+class _HistoryBuffer:
+    """Stands in for `HistoryBuffer`, whose `__setstate__` replaces methods of the whole class."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        from mmengine.logging import HistoryBuffer
+
+        self.__class__ = HistoryBuffer
+        self.__init__(state['_log_history'], state['_count_history'], state['max_length'])  # type: ignore[misc]
+
+
+class _OneCycle:
+    """Stands in for `OneCycleParamScheduler`, only ever named as the owner of its annealing."""
+
+
+def _get_function(owner: type, name: str) -> Callable:
+    """Stands in for `getattr`, with which pickle spells a function of a class."""
+    from mmengine.logging import HistoryBuffer
+    from mmengine.optim import OneCycleParamScheduler
+
+    if owner is _HistoryBuffer and name in ('min', 'max', 'mean', 'current'):
+        return getattr(HistoryBuffer, name)
+    if owner is _OneCycle and name in ('_annealing_cos', '_annealing_linear'):
+        return getattr(OneCycleParamScheduler, name)
+    raise UnpicklingError(f'it asks for {name!r} of {owner!r}')

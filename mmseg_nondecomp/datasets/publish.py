@@ -1,0 +1,80 @@
+"""Build a folder once, however many processes want it at the same time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows: builders may do the work twice, but still publish once.
+    fcntl = None
+
+
+def publish_folder(folder: Path, build: Callable[[Path], None], is_complete: Callable[[Path], bool]) -> None:
+    """Make sure that `folder` exists and is complete.
+
+    The content is built in a temporary sibling and appears under its name by one atomic rename, so a build that is killed
+    leaves nothing that looks finished. Other processes wait on a file lock, which the system releases when the
+    builder dies, whatever the reason. Where a file system knows no locks, several may build and the first
+    to rename wins.
+
+    Args:
+        folder: The folder to publish.
+        build: Fills the empty folder that it is given.
+        is_complete: Tells whether a folder holds everything that `build` makes.
+
+    Raises:
+        OSError: The parent folder cannot be written.
+    """
+    if is_complete(folder):
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # The host's name keeps apart machines that share a file system but not its locks.
+    prefix = f'.building-{folder.name}-{socket.gethostname()}-'
+    with _locked(folder.parent / f'.{folder.name}.lock') as locked:
+        if is_complete(folder):
+            return
+        if locked:
+            for leftover in folder.parent.glob(f'{prefix}*'):
+                shutil.rmtree(leftover, ignore_errors=True)
+        workspace = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
+        try:
+            content = workspace / 'new'
+            content.mkdir()
+            build(content)
+            _rename(content, folder, workspace / 'old', is_complete)
+        finally:
+            shutil.rmtree(workspace, ignore_errors=True)
+
+
+def _rename(content: Path, folder: Path, aside: Path, is_complete: Callable[[Path], bool]) -> None:
+    """Move `content` to `folder`, unless another process was faster; a damaged `folder` gives way."""
+    if folder.exists() and not is_complete(folder):
+        os.rename(folder, aside)
+    try:
+        os.rename(content, folder)
+    except OSError:
+        if not is_complete(folder):
+            raise
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[bool]:
+    """Hold an exclusive lock on `path`; yields False where the file system has no locks."""
+    if fcntl is None:
+        yield False
+        return
+    # The file stays: removing it would let two processes hold locks on two files of one name.
+    with open(path, 'a') as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        except OSError:
+            yield False
+        else:
+            yield True

@@ -1,0 +1,205 @@
+"""The data set: built once, whatever happens, and read by stock code."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip('mmseg')
+
+from mmengine.registry import DATASETS, DefaultScope
+from mmseg.datasets import BaseSegDataset
+
+from mmseg_nondecomp.datasets import CLASSES, LongTailShapes, draw_scene, long_tail_shapes
+
+SMALL: dict[str, Any] = dict(num_images=3, image_size=40)
+LOAD = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')]
+TRAIN = [
+    *LOAD,
+    dict(type='RandomCrop', crop_size=(32, 32)),
+    dict(type='RandomFlip', prob=0.5),
+    dict(type='PackSegInputs'),
+]
+
+
+@pytest.fixture(autouse=True)
+def _mmseg_scope(request: pytest.FixtureRequest):
+    with DefaultScope.overwrite_default_scope('mmseg'):
+        yield
+
+
+def names(root: Path) -> list[str]:
+    """What a user sees in `data_root`."""
+    return sorted(path.name for path in root.iterdir() if not path.name.startswith('.'))
+
+
+def leftovers(root: Path) -> list[str]:
+    return sorted(path.name for path in root.iterdir() if path.name.startswith('.building'))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob('*.png')}
+
+
+def test_is_built_by_its_bare_name_from_the_mmseg_scope(tmp_path: Path):
+    dataset = DATASETS.build(dict(type='LongTailShapes', data_root=str(tmp_path), **SMALL))
+    assert isinstance(dataset, LongTailShapes)
+    assert isinstance(dataset, BaseSegDataset)
+    assert len(dataset) == 3
+    assert dataset.metainfo['classes'] == CLASSES
+    assert len(dataset.metainfo['palette']) == len(CLASSES)
+
+
+@pytest.mark.parametrize('split', ['train', 'val'])
+def test_stock_loading_returns_the_drawn_scenes(tmp_path: Path, split: str):
+    dataset = LongTailShapes(str(tmp_path), split, seed=5, pipeline=LOAD, **SMALL)
+    for index in range(3):
+        scene = draw_scene(5, split, index, 40)
+        assert np.array_equal(dataset[index]['img'], scene.image[..., ::-1])
+        assert np.array_equal(dataset[index]['gt_seg_map'], scene.label)
+
+
+def test_stock_training_pipeline_packs_an_item(tmp_path: Path):
+    item = LongTailShapes(str(tmp_path), pipeline=TRAIN, **SMALL)[0]
+    label = item['data_samples'].gt_sem_seg.data
+    assert item['inputs'].shape == (3, 32, 32)
+    assert item['inputs'].dtype == torch.uint8
+    assert label.shape == (1, 32, 32)
+    assert label.dtype == torch.int64
+    assert set(label.unique().tolist()) <= {*range(len(CLASSES)), 255}
+
+
+def test_survives_pickling(tmp_path: Path):
+    dataset = LongTailShapes(str(tmp_path), pipeline=LOAD, **SMALL)
+    copy = pickle.loads(pickle.dumps(dataset))
+    assert len(copy) == len(dataset)
+    assert np.array_equal(copy[1]['gt_seg_map'], dataset[1]['gt_seg_map'])
+
+
+def test_lazy_data_set_draws_nothing_before_it_is_needed(tmp_path: Path):
+    dataset = LongTailShapes(str(tmp_path), lazy_init=True, **SMALL)
+    assert names(tmp_path) == []
+    dataset.full_init()
+    assert len(dataset) == 3
+
+
+def test_second_use_reads_what_the_first_has_drawn(tmp_path: Path, monkeypatch, capfd):
+    LongTailShapes(str(tmp_path), **SMALL)
+    assert 'drawing LongTailShapes train: 3/3' in capfd.readouterr().err
+    monkeypatch.setattr(long_tail_shapes, 'draw_scene', _unexpected)
+    LongTailShapes(str(tmp_path), **SMALL)
+    assert capfd.readouterr().err == ''
+
+
+def test_other_arguments_get_a_folder_of_their_own(tmp_path: Path):
+    variants = [{}, dict(seed=1), dict(split='val'), dict(num_images=2), dict(image_size=48)]
+    folders = {LongTailShapes(str(tmp_path), **{**SMALL, **variant}).folder for variant in variants}
+    assert len(folders) == len(names(tmp_path)) == len(variants)
+
+
+def test_two_roots_hold_the_same_bytes(tmp_path: Path):
+    first, second = (LongTailShapes(str(tmp_path / name), **SMALL) for name in 'ab')
+    assert content(first.folder) == content(second.folder) != {}
+
+
+def test_processes_that_start_at_once_share_one_build(tmp_path: Path):
+    context = multiprocessing.get_context('spawn')
+    with context.Pool(3) as pool:
+        start = functools.partial(LongTailShapes, str(tmp_path), num_images=12, image_size=40)
+        datasets = pool.map_async(start, ['train'] * 3, chunksize=1).get(timeout=120)
+    assert [len(dataset) for dataset in datasets] == [12] * 3
+    assert len(names(tmp_path)) == 1
+    assert leftovers(tmp_path) == []
+    alone = LongTailShapes(str(tmp_path / 'alone'), num_images=12, image_size=40)
+    assert content(tmp_path / alone.folder.name) == content(alone.folder)
+
+
+def test_killed_build_is_not_taken_for_a_data_set(tmp_path: Path):
+    context = multiprocessing.get_context('fork')
+    process = context.Process(target=_die_while_drawing, args=(str(tmp_path),))
+    process.start()
+    process.join()
+    assert process.exitcode == 9
+    assert names(tmp_path) == []
+    assert len(leftovers(tmp_path)) == 1
+
+    assert len(LongTailShapes(str(tmp_path), **SMALL)) == 3
+    assert leftovers(tmp_path) == []
+
+
+def test_failed_build_leaves_nothing(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr(long_tail_shapes, 'draw_scene', _unexpected)
+    with pytest.raises(RuntimeError, match='drawn again'):
+        LongTailShapes(str(tmp_path), **SMALL)
+    assert names(tmp_path) == leftovers(tmp_path) == []
+
+
+def test_damaged_data_set_is_drawn_again(tmp_path: Path):
+    folder = LongTailShapes(str(tmp_path), **SMALL).folder
+    whole = content(folder)
+    (folder / 'ann_dir' / '000001.png').unlink()
+    LongTailShapes(str(tmp_path), **SMALL)
+    assert content(folder) == whole
+    assert leftovers(tmp_path) == []
+
+
+def test_finished_data_set_is_read_from_a_read_only_place(tmp_path: Path, monkeypatch):
+    LongTailShapes(str(tmp_path), **SMALL)
+    monkeypatch.setattr(Path, 'mkdir', _denied)
+    monkeypatch.setattr(os, 'open', _denied)
+    assert len(LongTailShapes(str(tmp_path), **SMALL)) == 3
+
+
+def test_unwritable_root_is_named_in_the_error(tmp_path: Path):
+    blocked = tmp_path / 'a_file'
+    blocked.touch()
+    with pytest.raises(OSError, match=r'`data_root`=.*a_file.*can be written'):
+        LongTailShapes(str(blocked / 'below'), **SMALL)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'error', 'message'),
+    [
+        (dict(split='test'), ValueError, "`split` must be one of .* found 'test'"),
+        (dict(split=['train']), ValueError, '`split`'),
+        (dict(num_images=0), ValueError, '`num_images` must be at least 1, found 0'),
+        (dict(num_images='9'), TypeError, "`num_images` must be an int, found '9'"),
+        (dict(image_size=16), ValueError, '`image_size` must be from 32 to 1024, found 16'),
+        (dict(image_size=(64, 64)), TypeError, r'`image_size` must be an int, found \(64, 64\)'),
+        (dict(seed=-1), ValueError, '`seed` must be at least 0, found -1'),
+        (dict(seed=True), TypeError, '`seed` must be an int, found True'),
+        (dict(data_root=None), TypeError, '`data_root` must be a path, found None'),
+        (dict(ann_file='x.txt'), TypeError, "takes no `ann_file`, found 'x.txt'"),
+        (dict(data_prefix={}), TypeError, 'takes no `data_prefix`'),
+    ],
+)
+def test_bad_arguments_are_named(tmp_path: Path, arguments: dict, error: type, message: str):
+    with pytest.raises(error, match=message):
+        LongTailShapes(**{'data_root': str(tmp_path), **arguments})
+    assert names(tmp_path) == []
+
+
+def _unexpected(*args: Any) -> None:
+    raise RuntimeError('the scenes were drawn again')
+
+
+def _denied(*args: Any, **kwargs: Any) -> None:
+    raise PermissionError('read-only')
+
+
+def _die_while_drawing(root: str) -> None:
+    def draw_one_then_die(seed: int, split: str, index: int, size: int):
+        if index == 1:
+            os._exit(9)
+        return draw_scene(seed, split, index, size)
+
+    long_tail_shapes.draw_scene = draw_one_then_die
+    LongTailShapes(root, **SMALL)

@@ -1,0 +1,130 @@
+"""The law of the scenes: deterministic, long-tailed, with look-alikes and ignored pixels."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from mmseg_nondecomp.datasets.catalogue import CLASSES, GROUNDS, LOOK_ALIKES, PALETTE, THINGS
+from mmseg_nondecomp.datasets.scene import IGNORE_INDEX, Scene, draw_scene
+
+SAMPLE = 160
+
+DIGEST = """
+import hashlib
+from mmseg_nondecomp.datasets.scene import draw_scene
+scenes = [draw_scene(3, split, index, 48) for split in ('train', 'val') for index in range(3)]
+print(hashlib.sha256(b''.join(array.tobytes() for scene in scenes for array in scene)).hexdigest())
+"""
+
+
+@pytest.fixture(scope='module')
+def scenes() -> list[Scene]:
+    return [draw_scene(0, 'train', index) for index in range(SAMPLE)]
+
+
+@pytest.fixture(scope='module')
+def shares(scenes: list[Scene]) -> np.ndarray:
+    """Share of each label among all pixels; entry 255 is the ignored part."""
+    counts = sum(np.bincount(scene.label.ravel(), minlength=256) for scene in scenes)
+    return counts / counts.sum()
+
+
+def test_scene_is_an_rgb_image_with_one_label_per_pixel():
+    image, label = draw_scene(0, 'val', 0, size=40)
+    assert image.shape == (40, 40, 3)
+    assert label.shape == (40, 40)
+    assert image.dtype == label.dtype == np.uint8
+    assert set(np.unique(label)) <= {*range(len(CLASSES)), IGNORE_INDEX}
+
+
+def test_pixels_are_those_of_this_version():
+    """When this fails, the drawing has changed: raise `VERSION` in long_tail_shapes.py and renew the digest."""
+    image, label = draw_scene(0, 'train', 5)
+    assert hashlib.sha256(label.tobytes()).hexdigest()[:16] == 'LABEL_DIGEST'
+    assert hashlib.sha256(image.tobytes()).hexdigest()[:16] == 'IMAGE_DIGEST'
+
+
+def test_two_processes_draw_the_same_bytes():
+    digests = [
+        subprocess.run([sys.executable, '-c', DIGEST], capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert digests[0] == digests[1] != ''
+
+
+@pytest.mark.parametrize('other', [(1, 'train', 0), (0, 'val', 0), (0, 'train', 1)], ids=['seed', 'split', 'index'])
+def test_seed_split_and_index_each_give_another_scene(other: tuple[int, str, int]):
+    assert not np.array_equal(draw_scene(0, 'train', 0).label, draw_scene(*other).label)
+
+
+def test_splits_share_no_scene():
+    train = {draw_scene(0, 'train', index, 32).image.tobytes() for index in range(40)}
+    val = {draw_scene(0, 'val', index, 32).image.tobytes() for index in range(40)}
+    assert len(train) == len(val) == 40
+    assert not train & val
+
+
+def test_shares_follow_a_long_tail(shares: np.ndarray):
+    valid = shares[: len(CLASSES)] / shares[: len(CLASSES)].sum()
+    ordered = np.sort(valid)[::-1]
+    assert len(CLASSES) >= 12
+    assert 0.88 <= ordered[:6].sum() <= 0.92
+    assert 0 < ordered[-1] <= 0.001
+
+
+def test_classes_are_listed_from_frequent_to_rare(shares: np.ndarray):
+    assert (np.diff(shares[: len(CLASSES)]) < 0).all()
+
+
+def test_some_pixels_are_ignored(scenes: list[Scene], shares: np.ndarray):
+    assert 0.02 <= shares[IGNORE_INDEX] <= 0.055
+    assert all((scene.label != IGNORE_INDEX).any() for scene in scenes)
+
+
+def test_rare_objects_are_small():
+    rarest = sorted(THINGS, key=lambda thing: CLASSES.index(thing.name))[-2:]
+    assert all(thing.radius[1] < 4 for thing in rarest)
+
+
+@pytest.mark.parametrize('pair', LOOK_ALIKES, ids='-'.join)
+def test_color_does_not_tell_look_alikes_apart(scenes: list[Scene], pair: tuple[str, str]):
+    """Objects' mean colours differ by less between the kinds of a pair than they vary within a kind."""
+    means = [_mean_colors(scenes, name) for name in pair]
+    spread = np.sqrt(sum(colors.var(axis=0) for colors in means) / 2)
+    error = spread * np.sqrt(sum(1 / len(colors) for colors in means))
+    gap = abs(means[0].mean(axis=0) - means[1].mean(axis=0))
+    assert (gap < 0.25 * spread + 3 * error).all()
+
+
+def test_color_tells_families_apart(scenes: list[Scene]):
+    disk, square = _mean_colors(scenes, 'disk'), _mean_colors(scenes, 'square')
+    assert (abs(disk.mean(axis=0) - square.mean(axis=0)) > 60).any()
+
+
+@pytest.mark.parametrize('thing', [thing for thing in THINGS if thing.home], ids=lambda t: t.name)
+def test_homebound_objects_stand_on_their_ground(scenes: list[Scene], thing):
+    grounds = {CLASSES.index(ground.name) for ground in GROUNDS}
+    around: list[int] = []
+    for scene in scenes:
+        own = scene.label == CLASSES.index(thing.name)
+        near = np.zeros_like(own)
+        near[1:] |= own[:-1]
+        near[:-1] |= own[1:]
+        around += [label for label in scene.label[near & ~own] if label in grounds]
+    assert around
+    assert set(around) == {CLASSES.index(thing.home)}
+
+
+def test_every_class_has_a_color_of_its_own():
+    assert len(PALETTE) == len(set(PALETTE)) == len(CLASSES) == len(set(CLASSES))
+
+
+def _mean_colors(scenes: list[Scene], name: str) -> np.ndarray:
+    """The mean colour of a class in each scene that shows enough of it to average the noise away."""
+    masks = [(scene.image, scene.label == CLASSES.index(name)) for scene in scenes]
+    return np.array([image[mask].mean(axis=0) for image, mask in masks if mask.sum() >= 8])

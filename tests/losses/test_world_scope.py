@@ -1,0 +1,118 @@
+"""Two processes against one: this file is the test, and the program that each of the two processes runs."""
+
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from mmseg_nondecomp import LossMaxPooling
+
+N_CLASSES = 4
+SHARDS = {
+    'one image each': [1, 1],
+    'one and three images': [1, 3],
+    'nothing valid on one process': [2, 2],
+    'nothing valid on either': [1, 1],
+}
+LOSSES = {
+    'p=1': dict(p=1),
+    'p=1.3': dict(p=1.3),
+    'p=inf': dict(p=math.inf),
+    'bce with class weights': dict(pixel_loss='bce', class_weight=[1.0, 2.0, 0.5, 3.0]),
+    'p=1.3, loss_weight=0.4': dict(p=1.3, loss_weight=0.4),
+}
+
+
+def shards_of(name):
+    """What each process sees: images, labels and pixel weights."""
+    generator = torch.Generator().manual_seed(0)
+    shards = []
+    for rank, n_images in enumerate(SHARDS[name]):
+        # The second process has the harder images: neither shard alone has the statistics of the union.
+        images = torch.randn(n_images, 3, 9, 11, generator=generator) * (1 + 4 * rank)
+        labels = torch.randint(0, N_CLASSES, (n_images, 9, 11), generator=generator)
+        labels[:, :2] = 255
+        weights = torch.rand(n_images, 9, 11, generator=generator).gt(0.1).float()
+        if name == 'nothing valid on either' or (name == 'nothing valid on one process' and rank == 1):
+            labels[:] = 255
+        shards.append((images, labels, weights))
+    return shards
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.ReLU(), nn.Conv2d(6, N_CLASSES, 1))
+
+
+def step(model, loss, shard):
+    """The value of the loss and the gradient of all parameters, as DDP leaves it for the optimiser."""
+    images, labels, weights = shard
+    value = loss(model(images), labels, weight=weights)
+    value.backward()
+    return value.detach(), torch.cat([p.grad.flatten() for p in model.parameters()])
+
+
+def run_process(rank, folder):
+    dist.init_process_group('gloo', f'file://{folder}/rendezvous', rank=rank, world_size=2)
+    found = {}
+    for scope in ('world', 'batch'):
+        for data in SHARDS:
+            for name, args in LOSSES.items():
+                model = DistributedDataParallel(network())
+                found[scope, data, name] = step(model, LossMaxPooling(scope=scope, **args), shards_of(data)[rank])
+    torch.save(found, f'{folder}/{rank}.pt')
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope='module')
+def found(tmp_path_factory):
+    """What the two processes found, {(scope, data, loss): (value, gradient)} each."""
+    folder = tmp_path_factory.mktemp('world')
+    paths = [str(Path(__file__).parents[2]), os.environ.get('PYTHONPATH', '')]
+    environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths)), 'OMP_NUM_THREADS': '1'}
+    processes = [
+        subprocess.Popen([sys.executable, __file__, str(rank), folder], env=environment, stderr=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    try:
+        errors = [process.communicate(timeout=120)[1].decode() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], errors
+    return [torch.load(folder / f'{rank}.pt') for rank in range(2)]
+
+
+def one_process(data, loss):
+    """The same step where one process holds the images of both."""
+    union = [torch.cat(parts) for parts in zip(*shards_of(data), strict=True)]
+    return step(network(), LossMaxPooling(scope='batch', **LOSSES[loss]), union)
+
+
+@pytest.mark.parametrize('loss', LOSSES)
+@pytest.mark.parametrize('data', SHARDS)
+def test_two_processes_take_the_step_of_one(found, data, loss):
+    value, gradient = one_process(data, loss)
+    for process in found:
+        its_value, its_gradient = process['world', data, loss]
+        assert its_value.item() == pytest.approx(value.item(), rel=1e-6, abs=0)
+        assert (its_gradient - gradient).norm() <= 1e-6 * gradient.norm()
+    assert (gradient.norm() > 0) == (data != 'nothing valid on either')
+
+
+@pytest.mark.parametrize('loss', LOSSES)
+def test_without_world_scope_the_step_is_another(found, loss):
+    _, gradient = one_process('one and three images', loss)
+    for process in found:
+        assert (process['batch', 'one and three images', loss][1] - gradient).norm() > 1e-2 * gradient.norm()
+
+
+if __name__ == '__main__':
+    run_process(int(sys.argv[1]), sys.argv[2])

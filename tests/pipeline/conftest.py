@@ -1,0 +1,50 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TINY = [
+    'train_dataloader.dataset.num_images=8',
+    'val_dataloader.dataset.num_images=4',
+    'test_dataloader.dataset.num_images=4',
+    'test_dataloader.num_workers=0',
+    'test_dataloader.persistent_workers=False',
+    'train_dataloader.batch_size=2',
+    'train_dataloader.num_workers=0',
+    'train_dataloader.persistent_workers=False',
+    'val_dataloader.num_workers=0',
+    'val_dataloader.persistent_workers=False',
+    'default_hooks.logger.interval=1',
+    'randomness.seed=0',
+]
+
+
+@pytest.fixture(scope='session')
+def scenes(tmp_path_factory):
+    """A folder for LongTailShapes that all tests share."""
+    return tmp_path_factory.mktemp('scenes')
+
+
+@pytest.fixture
+def tool(scenes):
+    """Runs a script of tools/ as a user does, and gives what it printed."""
+
+    def run(command, *arguments, options=(), fails=False):
+        data = [f'{part}_dataloader.dataset.data_root={scenes}' for part in ('train', 'val', 'test')]
+        program = [sys.executable] if command.endswith('.py') else ['bash']
+        done = subprocess.run(
+            [*program, str(ROOT / 'tools' / command), *map(str, arguments), '--cfg-options', *TINY, *data, *options],
+            cwd=ROOT,
+            env={**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHON': sys.executable},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        assert (done.returncode != 0) == fails, done.stdout[-3000:] + done.stderr[-3000:]
+        return done.stdout + done.stderr
+
+    return run

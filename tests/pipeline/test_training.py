@@ -1,0 +1,91 @@
+"""What a user does with the scripts of tools/: train, resume, fine-tune, test, several processes, mistakes."""
+
+import json
+import re
+
+import pytest
+import torch
+
+LMP = 'configs/long_tail_shapes/tiny-unet_lmp_lts.py'
+
+
+def schedule(iters, every):
+    return [
+        f'train_cfg.max_iters={iters}',
+        f'train_cfg.val_interval={iters}',
+        f'default_hooks.checkpoint.interval={every}',
+    ]
+
+
+def weights(path):
+    return torch.load(path, map_location='cpu', weights_only=False)['state_dict']
+
+
+def assert_same(first, second):
+    assert first.keys() == second.keys()
+    for name in first:
+        torch.testing.assert_close(first[name], second[name], rtol=0, atol=0, msg=name)
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    return tmp_path_factory.mktemp('trained')
+
+
+def test_n_and_n_equals_n_save_resume_n(tool, trained, tmp_path):
+    log = tool('train.py', LMP, '--work-dir', trained, options=schedule(8, 4))
+    assert 'loss_lmp_support' in log
+    assert 'mIoU' in log
+    stopped = tmp_path / 'stopped'
+    stopped.mkdir()
+    (stopped / 'iter_4.pth').write_bytes((trained / 'iter_4.pth').read_bytes())
+    (stopped / 'last_checkpoint').write_text(str(stopped / 'iter_4.pth'))
+    log = tool('train.py', LMP, '--work-dir', stopped, '--resume', options=schedule(8, 4))
+    assert 'resumed from' in log or 'resume' in log.lower()
+    assert not re.search(r'Iter\(train\) +\[4/8\]', log), 'it began anew'
+    assert_same(weights(stopped / 'iter_8.pth'), weights(trained / 'iter_8.pth'))
+    with pytest.raises(AssertionError):
+        assert_same(weights(trained / 'iter_4.pth'), weights(trained / 'iter_8.pth'))
+
+
+def test_test_py_repeats_the_validation(tool, trained, tmp_path):
+    log = tool('test.py', LMP, trained / 'iter_8.pth', '--work-dir', tmp_path, '--show-dir', tmp_path / 'shown')
+    tested = float(re.findall(r'mIoU: ([\d.]+)', log)[-1])
+    [scalars] = trained.glob('*/vis_data/scalars.json')
+    validated = [json.loads(line) for line in scalars.read_text().splitlines() if 'mIoU' in line]
+    assert tested == pytest.approx(validated[-1]['mIoU'])
+    assert len(list((tmp_path / 'shown').rglob('*.png'))) == 4
+
+
+def test_load_from_starts_with_the_weights_and_a_new_schedule(tool, trained, tmp_path):
+    start = [*schedule(1, 1), f'load_from={trained / "iter_8.pth"}', 'optim_wrapper.optimizer.lr=0.0']
+    tool('train.py', LMP, '--work-dir', tmp_path, options=start)
+    begun, source = weights(tmp_path / 'iter_1.pth'), weights(trained / 'iter_8.pth')
+    learned = [name for name in source if name.endswith('.weight')]
+    assert_same({name: begun[name] for name in learned}, {name: source[name] for name in learned})
+
+
+def test_mixed_precision(tool, tmp_path):
+    options = [*schedule(2, 2), 'optim_wrapper.dtype=bfloat16']
+    log = tool('train.py', LMP, '--work-dir', tmp_path, '--amp', options=options)
+    assert 'AmpOptimWrapper' in log
+    assert all(tensor.isfinite().all() for tensor in weights(tmp_path / 'iter_2.pth').values())
+
+
+def test_two_processes(tool, tmp_path):
+    options = [
+        *schedule(2, 2),
+        'env_cfg.dist_cfg.backend=gloo',
+        'model.decode_head.loss_decode.scope=world',
+        'model.data_preprocessor.size=(64,64)',
+    ]
+    log = tool('dist_train.sh', LMP, 2, '--work-dir', tmp_path, options=options)
+    assert 'mIoU' in log
+    log = tool('dist_test.sh', LMP, tmp_path / 'iter_2.pth', 2, '--work-dir', tmp_path, options=options)
+    assert 'mIoU' in log
+
+
+def test_a_leaked_argument_names_the_cure(tool, tmp_path):
+    ce = 'configs/long_tail_shapes/tiny-unet_ce_lts.py'
+    options = ['model.decode_head.loss_decode.type=LossMaxPooling']
+    assert '_delete_=True' in tool('train.py', ce, '--work-dir', tmp_path, options=options, fails=True)

@@ -1,0 +1,187 @@
+"""Speed of the losses against their peers, forward and backward, in one run: ``python tools/benchmark.py [NAME...]``.
+
+Times of different machines and days do not compare; ratios within one run do. Each candidate is timed in turns with the
+others, so that a busy machine slows all of them alike. Results go to ``benchmarks/<name>.json``.
+"""
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
+
+from mmseg_nondecomp import LossMaxPooling
+
+Step = Callable[[], Tensor]
+
+
+def main() -> None:
+    """Run the benchmarks that are named, or all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('names', nargs='*', help=f'which of {", ".join(BENCHMARKS)} (default: all)')
+    parser.add_argument('--repeats', type=int, default=30)
+    parser.add_argument('--threads', type=int, default=torch.get_num_threads())
+    parser.add_argument('--out', type=Path, default=Path('benchmarks'))
+    args = parser.parse_args()
+    unknown = set(args.names) - set(BENCHMARKS)
+    if unknown:
+        parser.error(f'no benchmark is called {", ".join(unknown)}')
+    torch.set_num_threads(args.threads)
+    args.out.mkdir(parents=True, exist_ok=True)
+    for name in args.names or BENCHMARKS:
+        report = {'metadata': metadata(args), 'results': BENCHMARKS[name](args.repeats)}
+        (args.out / f'{name}.json').write_text(json.dumps(report, indent=1) + '\n')
+        print(f'{name}: {args.out / f"{name}.json"}\n\n{table(report["results"])}\n')
+
+
+def metadata(args: argparse.Namespace) -> dict[str, Any]:
+    """What one needs to know to read the numbers."""
+    return {
+        'torch': torch.__version__,
+        'python': platform.python_version(),
+        'machine': platform.machine(),
+        'device': 'cpu',
+        'threads': args.threads,
+        'repeats': args.repeats,
+    }
+
+
+def lmp(repeats: int) -> list[dict[str, Any]]:
+    """Loss max-pooling against the cross-entropy it contains and against sorting, as Algorithm 1 of the paper."""
+    results = []
+    for shape in ((2, 19, 256, 256), (2, 19, 512, 512), (2, 19, 1024, 1024), (2, 150, 256, 256)):
+        generator = torch.Generator().manual_seed(0)
+        target = torch.randint(0, shape[1], (shape[0], *shape[2:]), generator=generator)
+        # Half-trained logits: losses from 1e-5 to 10.
+        logits = torch.randn(shape, generator=generator) + 6 * one_hot(target, shape[1])
+        logits.requires_grad_()
+        pooled, peaked = LossMaxPooling(), LossMaxPooling(p=1)
+        candidates: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            'cross-entropy': F.cross_entropy,
+            'loss max-pooling, p=1.3': pooled,
+            'loss max-pooling, p=1': peaked,
+            'sorted (Algorithm 1), p=1.3': sorted_max_pooling,
+        }
+        steps = {name: training_step(loss, logits, target) for name, loss in candidates.items()}
+        results += compare(steps, 'x'.join(map(str, shape)), logits, repeats)
+        # The pooling alone, without the cross-entropy that every candidate has to compute.
+        losses = F.cross_entropy(logits, target, reduction='none').detach().flatten(1)
+        steps = {
+            'sorted weights (Algorithm 1)': lambda losses=losses: sorted_weights(losses, 1.3, 0.25),
+            'weights without a sort': lambda losses=losses: unsorted_weights(losses, 1.3, 0.25),
+        }
+        results += compare(steps, f'{losses.shape[0]}x{losses.shape[1]} losses', losses, repeats)
+    return results
+
+
+def one_hot(target: Tensor, n_classes: int) -> Tensor:
+    """The labels [N, *] as floats [N, C, *]."""
+    return F.one_hot(target, n_classes).movedim(-1, 1).float()
+
+
+def sorted_max_pooling(logits: Tensor, target: Tensor) -> Tensor:
+    """Loss max-pooling by Algorithm 1 of the paper, in vectorised PyTorch: the peer that a user would write."""
+    losses = F.cross_entropy(logits, target, reduction='none').flatten(1)
+    return (sorted_weights(losses.detach(), 1.3, 0.25) * losses).sum(1).mean()
+
+
+def sorted_weights(losses: Tensor, p: float, ratio: float) -> Tensor:
+    """The maximisers of each row by sorting."""
+    q = p / (p - 1)
+    n = losses.shape[1]
+    m = ratio * n
+    ascending, _ = losses.sort(1)
+    largest = ascending[:, -1:]
+    powers = (ascending / largest).pow(q)
+    below = powers.cumsum(1)
+    count = torch.arange(1, n + 1) + (m - n)
+    in_support = count * powers > below
+    n_full = in_support.sum(1, keepdim=True)
+    n_below = n - n_full
+    alpha = largest * (below.gather(1, (n_below - 1).clamp(min=0)) / (m - n_full)).pow(1 / q)
+    return n ** (-1 / q) * m ** (-1 / p) * (losses / alpha).clamp(max=1).pow(q - 1)
+
+
+def unsorted_weights(losses: Tensor, p: float, ratio: float) -> Tensor:
+    """The maximisers of each row as the package computes them."""
+    from mmseg_nondecomp.functional.max_pooling import pooled_items, pooling_weights
+
+    valid = torch.ones_like(losses, dtype=torch.bool)
+    return pooling_weights(losses, valid, p, pooled_items(valid, ratio)).weights
+
+
+def training_step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor) -> Step:
+    """Forward and backward pass down to the logits."""
+
+    def step() -> Tensor:
+        logits.grad = None
+        value = loss(logits, target)
+        value.backward()
+        return value
+
+    return step
+
+
+def compare(steps: dict[str, Step], case: str, data: Tensor, repeats: int) -> list[dict[str, Any]]:
+    """Time in milliseconds (median, interquartile range) and peak memory over that of ``data``, in turns."""
+    for step in steps.values():
+        step()
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(repeats):
+        for name, step in steps.items():
+            start = time.perf_counter()
+            step()
+            times[name].append(1e3 * (time.perf_counter() - start))
+    first = next(iter(steps))
+    rows = []
+    for name, step in steps.items():
+        low, median, high = statistics.quantiles(times[name], n=4)
+        ratios = [t / reference for t, reference in zip(times[name], times[first], strict=True)]
+        rows.append(
+            {
+                'case': case,
+                'candidate': name,
+                'median ms': round(median, 3),
+                'IQR ms': round(high - low, 3),
+                f'time against {first}': round(statistics.median(ratios), 3),
+                'peak memory / input': round(peak_memory(step) / (data.numel() * data.element_size()), 2),
+            }
+        )
+    return rows
+
+
+def peak_memory(step: Step) -> int:
+    """The most bytes that tensors allocated during a step held at a time."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        step()
+    held = peak = 0
+    for event in recorded.profiler.kineto_results.events():
+        if event.name() == '[memory]':
+            held += event.nbytes()
+            peak = max(peak, held)
+    return peak
+
+
+def table(results: list[dict[str, Any]]) -> str:
+    """The results in Markdown, one table for each set of columns."""
+    blocks, columns = [], None
+    for row in results:
+        if columns != list(row):
+            columns = list(row)
+            blocks += ['', f'| {" | ".join(columns)} |', f'|{"---|" * len(columns)}']
+        blocks.append(f'| {" | ".join(str(value) for value in row.values())} |')
+    return '\n'.join(blocks).strip()
+
+
+BENCHMARKS: dict[str, Callable[[int], list[dict[str, Any]]]] = {'lmp': lmp}
+
+if __name__ == '__main__':
+    main()

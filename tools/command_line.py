@@ -1,0 +1,40 @@
+"""The part of MMSegmentation's command line that training and testing share."""
+
+import argparse
+import os
+from pathlib import Path
+
+from mmengine.config import Config, DictAction
+
+import mmseg_nondecomp  # noqa: F401  registers the losses, and lets checkpoints and configs load: before any config
+
+
+def parser(description: str) -> argparse.ArgumentParser:
+    """A parser with the options that ``tools/train.py`` and ``tools/test.py`` have in common."""
+    result = argparse.ArgumentParser(description=description)
+    result.add_argument('config', help='the config file')
+    result.add_argument('--work-dir', help='where logs and checkpoints go (default: work_dirs/<name of the config>)')
+    result.add_argument(
+        '--cfg-options',
+        nargs='+',
+        action=DictAction,
+        metavar='KEY=VALUE',
+        help='settings that override the config, such as optim_wrapper.optimizer.lr=0.001 "key=[(a,b),(c,d)]"',
+    )
+    result.add_argument('--launcher', choices=['none', 'pytorch', 'slurm', 'mpi'], default='none')
+    result.add_argument('--local_rank', '--local-rank', type=int, default=0, help='set by torch.distributed.launch')
+    return result
+
+
+def load_config(args: argparse.Namespace) -> Config:
+    """The config with the command line's settings in it."""
+    os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
+    cfg = Config.fromfile(args.config)
+    cfg.launcher = args.launcher
+    if args.cfg_options is not None:
+        cfg.merge_from_dict(args.cfg_options)
+    if args.work_dir is not None:
+        cfg.work_dir = args.work_dir
+    elif cfg.get('work_dir') is None:
+        cfg.work_dir = str(Path('work_dirs') / Path(args.config).stem)
+    return cfg
