@@ -65,13 +65,13 @@ def draw_predictions(work_dirs: list[Path], out: Path) -> Path:
 
     columns = [np.load(work_dir / 'pictures.npz') for work_dir in work_dirs]
     titles = ['image', 'label', *(work_dir.parent.parent.name for work_dir in work_dirs)]
-    n_images = len(columns[0].files)
-    colors = np.vstack([plt.get_cmap('tab20')(np.arange(20))[:, :3], [[0, 0, 0]]])
+    n_images = len(columns[0]['pictures'])
+    colors = np.vstack([columns[0]['palette'], [[0, 0, 0]]])  # ignored pixels are black
     figure, axes = plt.subplots(len(titles), n_images, figsize=(2.2 * n_images, 2.3 * len(titles)), squeeze=False)
     for i in range(n_images):
-        image, label = columns[0][str(i)][:3].transpose(1, 2, 0), columns[0][str(i)][3]
-        maps = [label, *(column[str(i)][4] for column in columns)]
-        rows = [image, *(colors[np.where(label == 255, 20, np.minimum(m, 19))] for m in maps)]
+        image, label = columns[0]['pictures'][i, :3].transpose(1, 2, 0), columns[0]['pictures'][i, 3]
+        maps = [label, *(column['pictures'][i, 4] for column in columns)]
+        rows = [image, *(colors[np.where(label == 255, len(colors) - 1, m)] for m in maps)]
         for axis, row, title in zip(axes[:, i], rows, titles, strict=True):
             axis.imshow(row, interpolation='nearest')
             axis.set_xticks([])

@@ -45,7 +45,8 @@ def train_and_score(config: str, work_dir: Path, options: dict[str, Any], n_pict
         'pixels': dict(zip(classes, confusion.sum(1).tolist(), strict=True)),
     }
     if pictures:
-        np.savez_compressed(work_dir / 'pictures.npz', **{f'{i}': p for i, p in enumerate(pictures)})
+        palette = np.array(runner.val_dataloader.dataset.metainfo['palette'], np.uint8)
+        np.savez_compressed(work_dir / 'pictures.npz', palette=palette, pictures=np.stack(pictures))
     partial = work_dir / f'{RESULT}.{os.getpid()}'
     partial.write_text(json.dumps(result, indent=1))
     partial.replace(work_dir / RESULT)

@@ -74,8 +74,9 @@ THINGS: tuple[Thing, ...] = (
     Thing('pearl', (255, 30, 255), disk, 0, (2, 3.2), 0.5, 'ink', home='columns'),
 )
 
-CLASSES: tuple[str, ...] = tuple(kind.name for kind in (*GROUNDS, *THINGS))
-PALETTE: tuple[Color, ...] = tuple(kind.display for kind in (*GROUNDS, *THINGS))
+KINDS: tuple[Ground | Thing, ...] = (*GROUNDS, *THINGS)
+CLASSES: tuple[str, ...] = tuple(kind.name for kind in KINDS)
+PALETTE: tuple[Color, ...] = tuple(kind.display for kind in KINDS)
 LOOK_ALIKES: tuple[tuple[str, str], ...] = (
     ('rows', 'columns'),
     ('disk', 'ring'),

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import cv2
 from mmengine.registry import DATASETS
@@ -27,8 +27,8 @@ SIZES = (32, 1024)
 class LongTailShapes(BaseSegDataset):
     """Textured grounds and flat objects of 16 classes whose pixel shares follow a long tail.
 
-    The six most frequent classes hold 90 % of the pixels, the rarest 0.04 %. Objects come in pairs of a frequent and a rare
-    class with the same colours, told apart by shape, orientation or the ground below, so a model that
+    The six most frequent classes hold 90 % of the pixels, the rarest 0.04 %. Objects come in pairs of a frequent and a
+    rare class with the same colours, told apart by shape, orientation or the ground below, so a model that
     minimises the mean error over pixels gives the rare one up for long. About 5 % of the pixels are ignored (255).
 
     Nothing is downloaded: the scenes are drawn at first use and kept as PNG files in mmsegmentation's layout, below
@@ -58,7 +58,7 @@ class LongTailShapes(BaseSegDataset):
                 type='LongTailShapes', data_root='data/long_tail_shapes', split='train', pipeline=[...]))
     """
 
-    METAINFO = dict(classes=CLASSES, palette=[list(color) for color in PALETTE])
+    METAINFO: ClassVar[dict] = dict(classes=CLASSES, palette=[list(color) for color in PALETTE])
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ def _progress(total: int, title: str) -> Iterator[int]:
     for done in range(total):
         yield done
         now = time.monotonic()
-        if sys.stderr.isatty() and now - shown > 0.2 or done + 1 == total:
+        if (sys.stderr.isatty() and now - shown > 0.2) or done + 1 == total:
             shown = now
             left = (now - start) / (done + 1) * (total - done - 1)
             end = '\n' if done + 1 == total else ''

@@ -13,14 +13,14 @@ from pathlib import Path
 try:
     import fcntl
 except ImportError:  # Windows: builders may do the work twice, but still publish once.
-    fcntl = None
+    fcntl = None  # type: ignore[assignment]
 
 
 def publish_folder(folder: Path, build: Callable[[Path], None], is_complete: Callable[[Path], bool]) -> None:
     """Make sure that `folder` exists and is complete.
 
-    The content is built in a temporary sibling and appears under its name by one atomic rename, so a build that is killed
-    leaves nothing that looks finished. Other processes wait on a file lock, which the system releases when the
+    The content is built in a temporary sibling and appears under its name by one atomic rename, so a build that is
+    killed leaves nothing that looks finished. Other processes wait on a file lock, which the system releases when the
     builder dies, whatever the reason. Where a file system knows no locks, several may build and the first
     to rename wins.
 

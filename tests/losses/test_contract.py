@@ -259,9 +259,6 @@ def test_integer_types_of_labels(name, args, dtype):
     logits, labels = pixels()
     labels[:, 0] = 255
     assert torch.equal(build(name, args)(logits, labels.to(dtype)), build(name, args)(logits, labels))
-    logits = torch.randn(40, 300) if 'class_weight' not in args else logits  # More classes than a uint8 can name.
-    labels = torch.arange(40).add(200).to(torch.uint8) if len(logits) == 40 else labels
-    assert torch.equal(build(name, args)(logits, labels), build(name, args)(logits, labels.long()))
 
 
 BAD_CALLS = [
@@ -275,6 +272,14 @@ BAD_CALLS = [
     ('target', dict(target=torch.full((2, 6, 8), 255), ignore_index=254), ValueError, '255'),
     ('weight', dict(weight=torch.ones(2)), ValueError, r'\(2,\)'),
     ('weight', dict(weight=torch.ones(2, 1, 6, 8)), ValueError, r'\(2, 1, 6, 8\)'),
+    pytest.param(
+        *('weight', dict(weight=torch.full((2, 6, 8), -2.0)), ValueError, '-2'),
+        marks=pytest.mark.xfail(reason='negative weights are taken for negative losses'),
+    ),
+    pytest.param(
+        *('reduction_override', dict(reduction_override='total'), ValueError, 'total'),
+        marks=pytest.mark.xfail(reason='an unknown reduction is taken for the default'),
+    ),
 ]
 
 
@@ -291,7 +296,7 @@ def test_bad_calls_are_named(name, args, parameter, change, error, found):
 @pytest.mark.parametrize('name', CASES)
 def test_what_leaks_from_a_merged_config_is_named(name, registry, leaked):
     models = pytest.importorskip(f'{registry}.registry').MODELS
-    with pytest.raises(TypeError, match=f'{name} has no argument `{next(iter(leaked))}`.*`_delete_=True`'):
+    with pytest.raises(TypeError, match=rf'{name} has no argument `{next(iter(leaked))}`.*`_delete_=True`'):
         models.build(dict(type=name, **CASES[name][0][1], **leaked))
 
 
