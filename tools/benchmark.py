@@ -122,9 +122,9 @@ def training_step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, targ
     """Forward and backward pass down to the logits."""
 
     def step() -> Tensor:
-        logits.grad = None
         value = loss(logits, target)
         value.backward()
+        logits.grad = None
         return value
 
     return step

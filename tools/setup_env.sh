@@ -21,7 +21,8 @@ fingerprint=$(cat "$lock" pyproject.toml tools/setup_env.sh | sha256sum | cut -d
 done_with() { [ -e "$venv/.stage-$1-$fingerprint" ]; }
 finish() { rm -f "$venv/.stage-$1-"*; touch "$venv/.stage-$1-$fingerprint"; }
 
-if [ -x "$python" ] && done_with all && works 'import mmseg_nondecomp, mmseg, mmcv._ext'; then
+all_there="import importlib.metadata as m; [m.version(d) for d in ('torch', 'mmsegmentation', 'mmdet', 'mmseg_nondecomp')]"
+if done_with all && works "$all_there" && compgen -G "$venv/lib/python*/site-packages/mmcv/_ext*" >/dev/null; then
     exit 0
 fi
 

@@ -16,6 +16,7 @@ def draw_predictions(cfg: Config, args: argparse.Namespace) -> None:
             "default_hooks = dict(visualization=dict(type='SegVisualizationHook'))."
         )
     hook.draw = True
+    hook.interval = 1
     if args.show:
         hook.show = True
         hook.wait_time = args.wait_time

@@ -62,7 +62,7 @@ class LongTailShapes(BaseSegDataset):
 
     def __init__(
         self,
-        data_root: str = 'data/long_tail_shapes',
+        data_root: str | Path = 'data/long_tail_shapes',
         split: str = 'train',
         num_images: int | None = None,
         image_size: int = 128,

@@ -191,14 +191,22 @@ def _norm_weights(losses: Tensor, n: Tensor, p: float, m: Tensor, reduce: Reduce
     return y.sub_(s.to(y.dtype)).clamp_(max=0).div_(p).exp_().mul_(tau.to(y.dtype)), n_above
 
 
+def check_number(name: str, value: float) -> None:
+    """Raise TypeError unless the value is an int or a float."""
+    if not isinstance(value, (int, float)):
+        raise TypeError(f'Parameter `{name}` should be a number. Found {value!r}.')
+
+
 def check_p(p: float) -> None:
-    """Raise ValueError unless 1 <= p <= inf."""
+    """Raise unless p is a number and 1 <= p <= inf."""
+    check_number('p', p)
     if not p >= 1:
         raise ValueError(f'Parameter `p` should be in [1, inf]. Found {p}.')
 
 
 def check_ratio(ratio: float) -> None:
-    """Raise ValueError unless 0 < ratio <= 1."""
+    """Raise unless ratio is a number and 0 < ratio <= 1."""
+    check_number('ratio', ratio)
     if not 0 < ratio <= 1:
         raise ValueError(f'Parameter `ratio` should be in (0, 1]. Found {ratio}.')
 

@@ -38,8 +38,7 @@ def cross_entropy(pred: Tensor, target: Tensor, valid: Tensor, class_weight: Ten
 def binary_cross_entropy(pred: Tensor, target: Tensor, valid: Tensor, class_weight: Tensor | None = None) -> Tensor:
     """Sigmoid cross-entropy of each channel against "is it this class", averaged over the channels of an item."""
     is_class = one_vs_rest(target, valid, pred)
-    losses = F.binary_cross_entropy_with_logits(pred, is_class, reduction='none')
-    return _mean_over_channels(losses, valid, class_weight)
+    return _mean_over_channels(_decision_losses(pred, is_class), valid, class_weight)
 
 
 def focal(pred: Tensor, target: Tensor, valid: Tensor, class_weight: Tensor | None = None) -> Tensor:
@@ -52,7 +51,7 @@ def focal(pred: Tensor, target: Tensor, valid: Tensor, class_weight: Tensor | No
     probability = pred.sigmoid()
     miss = probability + is_class - 2 * probability * is_class
     balance = 0.75 - 0.5 * is_class
-    losses = balance * miss.square() * F.binary_cross_entropy_with_logits(pred, is_class, reduction='none')
+    losses = balance * miss.square() * _decision_losses(pred, is_class)
     return _mean_over_channels(losses, valid, class_weight)
 
 
@@ -69,6 +68,15 @@ def one_vs_rest(target: Tensor, valid: Tensor, pred: Tensor) -> Tensor:
         return label.to(pred.dtype)
     classes = torch.arange(pred.shape[1], device=pred.device).view(1, -1, *[1] * (pred.dim() - 2))
     return (label == classes).to(pred.dtype)
+
+
+def _decision_losses(pred: Tensor, is_class: Tensor) -> Tensor:
+    """Sigmoid cross-entropy; an infinite logit of the right sign costs nothing, where torch's own gives NaN."""
+    return torch.where(
+        (is_class == 0) | (is_class == 1),
+        -F.logsigmoid(torch.where(is_class == 1, pred, -pred)),
+        F.binary_cross_entropy_with_logits(pred, is_class, reduction='none'),
+    )
 
 
 def _mean_over_channels(losses: Tensor, valid: Tensor, class_weight: Tensor | None) -> Tensor:

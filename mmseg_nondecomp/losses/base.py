@@ -15,7 +15,7 @@ class SetLoss(nn.Module):
 
     Args:
         loss_weight: The factor of this loss in the objective.
-        loss_name: The key in the log. MMEngine trains on the keys that contain "loss".
+        loss_name: The key in the log, by custom with the prefix `loss_`.
         scope: Which items form one set.
         leaked: Arguments that no loss knows, such as what a merged config left behind: an error.
     """
@@ -33,6 +33,8 @@ class SetLoss(nn.Module):
                 'Parameter `loss_name` should be a string that contains "loss", or MMEngine does not train on it. '
                 f'Found {loss_name!r}.'
             )
+        if not isinstance(loss_weight, (int, float)):
+            raise TypeError(f'Parameter `loss_weight` should be a number. Found {loss_weight!r}.')
         check_scope(scope)
         self.loss_weight = loss_weight
         self.scope = scope
@@ -67,6 +69,8 @@ def valid_items(pred: Tensor, target: Tensor, weight: Tensor | None, ignore_inde
         raise ValueError(
             f'Parameter `weight` should be of shape {items}, one for each item. Found {tuple(weight.shape)}.'
         )
+    if weight is not None and _can_be_read(weight) and (weight < 0).any():
+        raise ValueError(f'Parameter `weight` should not be negative. Found {weight.min().item()}.')
     counted = torch.ones(items, dtype=torch.bool, device=pred.device) if weight is None else weight != 0
     if target.is_floating_point() and target.shape == pred.shape:
         return counted
@@ -84,12 +88,25 @@ def valid_items(pred: Tensor, target: Tensor, weight: Tensor | None, ignore_inde
 
 
 def _check_labels(target: Tensor, valid: Tensor, n_labels: int) -> None:
-    """Name a wrong label where reading it costs nothing: on the CPU, in eager mode."""
-    if torch.compiler.is_compiling() or target.device.type != 'cpu' or type(target) is not Tensor:
+    """Name a wrong label where reading it costs nothing."""
+    if not _can_be_read(target):
         return
     wrong = valid & ((target < 0) | (target >= n_labels))
     if wrong.any():
         raise ValueError(
             f'Parameter `target` should hold labels in [0, {n_labels - 1}] or the ignored one. '
             f'Found {target[wrong][0].item()} (in {int(wrong.sum())} items).'
+        )
+
+
+def _can_be_read(tensor: Tensor) -> bool:
+    """Whether looking at values costs nothing: on the CPU, and not while a graph is traced."""
+    return tensor.device.type == 'cpu' and type(tensor) is Tensor and not torch.compiler.is_compiling()
+
+
+def check_reduction(reduction_override: str | None) -> None:
+    """Raise ValueError unless the reduction is one that the toolboxes know."""
+    if reduction_override not in (None, 'none', 'mean', 'sum'):
+        raise ValueError(
+            f'Parameter `reduction_override` should be None, "none", "mean" or "sum". Found {reduction_override!r}.'
         )

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmseg_nondecomp.functional.dropping import drop_gradient
 from mmseg_nondecomp.functional.max_pooling import check_p, check_ratio, pool, pooled_items, pooling_weights
 from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, cross_entropy, focal
-from mmseg_nondecomp.losses.base import SetLoss, valid_items
+from mmseg_nondecomp.losses.base import SetLoss, check_reduction, valid_items
 from mmseg_nondecomp.losses.monitor import log_scalar
 from mmseg_nondecomp.losses.registered_pixel_loss import RegisteredPixelLoss
 from mmseg_nondecomp.losses.scope import mean_over_sets, reduction_over, rows_of
@@ -35,12 +36,14 @@ class LossMaxPooling(SetLoss):
         ratio: The least share of the valid pixels that carries weight, in (0, 1].
         pixel_loss: What is pooled: ``'cross_entropy'`` (of softmax, or of the sigmoid of one channel), ``'bce'`` and
             ``'focal'`` (one decision per channel), or the config of a registered elementwise loss.
-        class_weight: A factor on the pixel loss for each class.
-        scope: ``'image'`` (the mean over images, as in the paper), ``'batch'``, or ``'world'`` (all processes).
+        class_weight: A factor on the pixel loss for each class. A class of weight 0 stays in the set, at loss 0.
+        scope: ``'image'`` (the mean over images, as in the paper), ``'batch'``, or ``'world'`` (all processes; each
+            of them has to call the loss in each step, or the others wait for it).
         loss_weight: The factor of this loss in the objective.
         loss_name: The key in the log.
         use_sigmoid: Only for MMDetection's dense heads, which read it from the config to choose their number of
-            channels; it has to agree with ``pixel_loss``.
+            channels; it has to agree with ``pixel_loss``. With a single class, label 0 is then the object and 1 the
+            background, as MMDetection has it.
 
     Raises:
         TypeError: If an argument is unknown.
@@ -88,13 +91,9 @@ class LossMaxPooling(SetLoss):
             )
         self.p = p
         self.ratio = ratio
+        self.use_sigmoid = bool(use_sigmoid)
         self.pixel_loss = pixel_loss if isinstance(pixel_loss, str) else RegisteredPixelLoss(pixel_loss, class_weight)
-        weights = None if class_weight is None else torch.as_tensor(class_weight, dtype=torch.float32)
-        if weights is not None and (weights.dim() != 1 or not bool((weights >= 0).all())):
-            raise ValueError(
-                f'Parameter `class_weight` should be a list of non-negative numbers. Found {class_weight}.'
-            )
-        self.register_buffer('class_weight', weights, persistent=False)
+        self.register_buffer('class_weight', class_weights(class_weight), persistent=False)
 
     def forward(
         self,
@@ -113,7 +112,8 @@ class LossMaxPooling(SetLoss):
             target: Class indices [N, *], or probabilities [N, C, *].
             weight: A factor for each pixel [N, *]; 0 takes the pixel out of the set.
             avg_factor: Accepted and not used: the pooled loss is a mean by definition.
-            reduction_override: With ``'none'``, the terms w* · ℓ of the sum, of shape [N, *].
+            reduction_override: With ``'none'``, the terms w* · ℓ of the sum, of shape [N, *]. Anything else is
+                the one pooled loss.
             ignore_index: The label that takes a pixel out of the set. By default 255, where it cannot be a class.
             **kwargs: What a head passes to losses of other kinds.
 
@@ -124,6 +124,7 @@ class LossMaxPooling(SetLoss):
             TypeError: If a dtype does not fit.
             ValueError: If a shape does not fit or a label is no class.
         """
+        check_reduction(reduction_override)
         losses, valid = self.pixel_losses(pred, target, weight, ignore_index)
         reduce = reduction_over(self.scope)
         rows, valid_rows = rows_of(losses, self.scope), rows_of(valid, self.scope)
@@ -131,7 +132,7 @@ class LossMaxPooling(SetLoss):
         weights, support = pooling_weights(rows.detach(), valid_rows, self.p, m, reduce)
         log_scalar(f'{self.loss_name}_support', support.mean())
         if reduction_override == 'none':
-            n_sets = valid_rows.any(1).sum().clamp(min=1)
+            n_sets = valid_rows.any(1).sum().clamp(min=1) / reduce.world_size
             return self.loss_weight * (rows.masked_fill(~valid_rows, 0) * weights / n_sets).view_as(losses)
         if self.scope == 'world':
             return self.loss_weight * reduce.total(pool(rows, valid_rows, weights).sum())
@@ -152,6 +153,9 @@ class LossMaxPooling(SetLoss):
             )
         if pred.dtype in (torch.float16, torch.bfloat16):
             pred = pred.float()
+        pred = drop_gradient(pred, valid)
+        if self.use_sigmoid and n_classes == 1 and not target.is_floating_point():
+            target = 1 - target.long()
         if isinstance(self.pixel_loss, str):
             class_weight = None if self.class_weight is None else self.class_weight.to(pred.dtype)
             losses = PIXEL_LOSSES[self.pixel_loss](pred, target, valid, class_weight)
@@ -162,3 +166,15 @@ class LossMaxPooling(SetLoss):
     def extra_repr(self) -> str:
         """The settings, as ``print(model)`` shows them."""
         return f'p={self.p}, ratio={self.ratio}, pixel_loss={self.pixel_loss!r}, scope={self.scope!r}'
+
+
+def class_weights(values: Sequence[float] | None) -> Tensor | None:
+    """The weights as a tensor; an exception unless they are non-negative numbers."""
+    if values is None:
+        return None
+    if isinstance(values, str):
+        raise TypeError(f'Parameter `class_weight` should be a list of numbers. Found {values!r}.')
+    weights = torch.as_tensor(values, dtype=torch.float32)
+    if weights.dim() != 1 or not bool((weights >= 0).all()):
+        raise ValueError(f'Parameter `class_weight` should hold non-negative numbers. Found {values}.')
+    return weights

@@ -1,5 +1,6 @@
 """Any registered elementwise loss as the pixel loss of a pooled one."""
 
+import inspect
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +26,8 @@ class RegisteredPixelLoss(nn.Module):
             raise ValueError(f'Parameter `class_weight` belongs into the config of `pixel_loss`, {cfg["type"]!r}.')
         self.name = str(cfg['type'])
         self.loss = MODELS.build(cfg)
+        takes_ignore_index = 'ignore_index' in inspect.signature(self.loss.forward).parameters
+        self.ignore_nothing = {'ignore_index': -100} if takes_ignore_index else {}
 
     def forward(self, pred: Tensor, target: Tensor, valid: Tensor) -> Tensor:
         """The losses, of shape [N, *]; 0 where an item is not valid."""
@@ -32,7 +35,7 @@ class RegisteredPixelLoss(nn.Module):
             losses = self.loss(pred, target, reduction_override='none')
         else:
             label = torch.where(valid, target.long(), 0)  # 255 may be a class; what is not valid is masked below
-            losses = self.loss(pred, label, reduction_override='none', ignore_index=-100)
+            losses = self.loss(pred, label, reduction_override='none', **self.ignore_nothing)
         if losses.shape == pred.shape:
             losses = losses.mean(1)
         if losses.shape != valid.shape:

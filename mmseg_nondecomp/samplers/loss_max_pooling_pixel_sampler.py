@@ -15,7 +15,7 @@ class LossMaxPoolingPixelSampler:
 
     The head's elementwise losses are added up pixel by pixel and pooled image by image. The weights are scaled by the
     number of valid pixels of the image, so that ``p=float('inf')`` gives every pixel the weight 1 and leaves the
-    head's losses as they are. Losses of a whole set (Dice, Lovász) take no part in the choice.
+    head's losses as they are. Losses of a whole set take no part in the choice.
 
     Args:
         context: The decode head; MMSegmentation passes it.
@@ -39,7 +39,8 @@ class LossMaxPoolingPixelSampler:
     def sample(self, seg_logit: Tensor, seg_label: Tensor) -> Tensor:
         """The weights [N, H, W] for logits [N, C, H, W] and labels [N, 1, H, W]."""
         label = seg_label.squeeze(1).long()
-        valid = label != self.context.ignore_index
+        ignored = self.context.ignore_index
+        valid = torch.ones_like(label, dtype=torch.bool) if ignored is None else label != ignored
         losses = self._pixel_losses(seg_logit, label).float().flatten(1)
         rows = valid.flatten(1)
         m = pooled_items(rows, self.ratio)

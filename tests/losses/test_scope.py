@@ -28,7 +28,7 @@ def test_each_set_is_a_row(scope, shape, rows):
 def test_unknown_scope():
     for scope in ('image', 'batch', 'world'):
         check_scope(scope)
-    with pytest.raises(ValueError, match="`scope`.*'process'"):
+    with pytest.raises(ValueError, match=r"`scope`.*'process'"):
         check_scope('process')
 
 

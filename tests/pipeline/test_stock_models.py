@@ -1,0 +1,53 @@
+"""One line of a stock config, in MMSegmentation's own training script."""
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+STOCK_TRAIN = Path(find_spec('mmseg').origin).parent / '.mim' / 'tools' / 'train.py'
+CONFIG = """
+_base_ = ['mmseg::_base_/models/{model}.py', '{root}/configs/_base_/datasets/long_tail_shapes.py',
+          '{root}/configs/_base_/schedules/schedule_long_tail_shapes.py', 'mmseg::_base_/default_runtime.py']
+custom_imports = dict(imports={imports}, allow_failed_imports=False)
+model = dict(
+    pretrained=None,
+    data_preprocessor=dict(size=(64, 64)),
+    decode_head=dict(num_classes=16, loss_decode=dict(_delete_=True, type='{name}')),
+    auxiliary_head=dict(num_classes=16),
+)
+train_cfg = dict(max_iters=2, val_interval=2)
+train_dataloader = dict(batch_size=2, num_workers=0, persistent_workers=False,
+                        dataset=dict(data_root='{scenes}', num_images=8))
+val_dataloader = dict(batch_size=2, num_workers=0, persistent_workers=False,
+                      dataset=dict(data_root='{scenes}', num_images=4))
+default_hooks = dict(logger=dict(interval=1))
+"""
+
+
+@pytest.mark.parametrize(
+    ('model', 'name', 'imports'),
+    [
+        ('fcn_r50-d8', 'LossMaxPooling', ['mmseg_nondecomp', 'mmseg_nondecomp.datasets']),
+        ('deeplabv3plus_r50-d8', 'mmseg_nondecomp.LossMaxPooling', ['mmseg_nondecomp.datasets']),
+    ],
+)
+def test_one_line_trains_a_stock_model(model, name, imports, scenes, tmp_path):
+    config = tmp_path / 'mine.py'
+    config.write_text(CONFIG.format(model=model, name=name, imports=imports, root=ROOT, scenes=scenes))
+    done = subprocess.run(
+        [sys.executable, STOCK_TRAIN, config, '--work-dir', tmp_path / 'out'],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    log = done.stdout + done.stderr
+    assert done.returncode == 0, log[-3000:]
+    assert 'decode.loss_lmp:' in log
+    assert 'loss_lmp_support:' in log
+    assert 'mIoU' in log

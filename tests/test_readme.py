@@ -1,0 +1,35 @@
+import re
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / 'README.md').read_text()
+BLOCKS = re.findall(r'```python\n(.*?)```', README, re.DOTALL)
+
+
+@pytest.mark.parametrize('block', [block for block in BLOCKS if 'import torch' in block])
+def test_examples_run(block):
+    exec(compile(block, 'README.md', 'exec'), {})
+
+
+@pytest.mark.parametrize('block', [block for block in BLOCKS if 'import torch' not in block])
+def test_config_lines_apply_to_a_stock_config(block, tmp_path):
+    from mmseg.registry import MODELS
+
+    path = tmp_path / 'mine.py'
+    path.write_text("_base_ = ['mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py']\n" + block)
+    loss = MODELS.build(Config.fromfile(path).model.decode_head.loss_decode)
+    assert type(loss).__module__.startswith('mmseg_nondecomp')
+
+
+@pytest.mark.parametrize('document', sorted(ROOT.glob('*.md')) + sorted(ROOT.glob('configs/*/*.md')), ids=str)
+def test_links_lead_somewhere(document):
+    for target in re.findall(r'\]\(([^)#\s]+)', document.read_text()):
+        assert target.startswith('http') or (document.parent / target).exists(), target
+
+
+def test_named_files_exist():
+    for name in re.findall(r'\b(?:tools|configs|requirements)/[\w./-]+\.\w+', README):
+        assert (ROOT / name).exists(), name
