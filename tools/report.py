@@ -21,16 +21,17 @@ def by_name(results: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
 
 
 def markdown_table(results: list[dict[str, Any]]) -> str:
-    """Mean, spread and paired differences to the first config, over seeds."""
+    """Mean, spread and paired differences to the first config at the same learning rate, over seeds."""
     groups = by_name(results)
-    base = next(iter(groups.values()))
-    seeds = [result['options']['randomness.seed'] for result in base]
+    first = results[0]['config']
+    seeds = [result['options']['randomness.seed'] for result in next(iter(groups.values()))]
     lines = [
         f'| config | {" | ".join(f"seed {seed}" for seed in seeds)} | mIoU (mean ± std) | against the first |',
         f'|---|{"---|" * (len(seeds) + 2)}',
     ]
     for name, group in groups.items():
         values = np.array([result['mIoU'] for result in group])
+        base = groups[name_of({**group[0], 'config': first})]
         gain = values - np.array([result['mIoU'] for result in base])
         spread = values.std(ddof=1) if len(values) > 1 else 0.0
         lines.append(

@@ -1,0 +1,87 @@
+"""How loss max-pooling changes the gradient of a model: ``python tools/gradient_scale.py CONFIG [CHECKPOINT]``.
+
+For several p, on the same training batches and the same weights (random ones without a checkpoint): the norm of the
+gradient relative to that of the plain mean, how much it varies from batch to batch, the sum of the pixel weights, the
+share of pixels at full weight, and the share of the gradient that the single most influential image contributes. With
+SGD, the first number tells by how much to lower the learning rate when the loss is switched; Adam divides it out.
+"""
+
+import argparse
+import itertools
+import math
+
+import torch
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+from mmengine.runner import Runner, load_checkpoint
+from torch import Tensor
+
+from mmseg_nondecomp import LossMaxPooling
+from mmseg_nondecomp.functional.max_pooling import pooled_items, pooling_weights
+from mmseg_nondecomp.losses.scope import rows_of
+
+NORMS = (math.inf, 4, 1.7, 1.3, 1.1, 1)
+
+
+def main() -> None:
+    """Measure and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('config')
+    parser.add_argument('checkpoint', nargs='?')
+    parser.add_argument('--batches', type=int, default=8)
+    parser.add_argument('--ratio', type=float, default=0.25)
+    args = parser.parse_args()
+    cfg = Config.fromfile(args.config)
+    init_default_scope(cfg.get('default_scope', 'mmseg'))
+    torch.manual_seed(0)
+    runner = Runner.build_dataloader(cfg.train_dataloader, seed=0)
+    model = Runner.build_model(Runner, cfg.model)
+    model.init_weights()
+    if args.checkpoint:
+        load_checkpoint(model, args.checkpoint, map_location='cpu')
+    model.train()
+    rows = {p: [] for p in NORMS}
+    for batch in itertools.islice(runner, args.batches):
+        data = model.data_preprocessor(batch, training=True)
+        label = torch.cat([sample.gt_sem_seg.data for sample in data['data_samples']])
+        logits = model.decode_head.forward(model.extract_feat(data['inputs']))
+        for p in NORMS:
+            rows[p].append(measure(model, logits, label, LossMaxPooling(p, args.ratio)))
+    print(table(rows))
+
+
+def measure(model: torch.nn.Module, logits: Tensor, label: Tensor, loss: LossMaxPooling) -> tuple[Tensor, list[float]]:
+    """The gradient of a batch as one vector; the sum of weights, the support, and the largest image's share."""
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+    def gradient(value: Tensor) -> Tensor:
+        grads = torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
+        return torch.cat([g.flatten() for g in grads if g is not None])
+
+    losses, valid = loss.pixel_losses(logits, label, None, 255)
+    losses, valid = rows_of(losses, 'image'), rows_of(valid, 'image')
+    weights, support = pooling_weights(losses.detach(), valid, loss.p, pooled_items(valid, loss.ratio))
+    images = [gradient((losses[i].masked_fill(~valid[i], 0) * weights[i]).sum()).norm() for i in range(len(losses))]
+    share = max(images) / sum(images)
+    return gradient(loss(logits, label)), [weights.sum(1).mean().item(), support.mean().item(), share.item()]
+
+
+def table(rows: dict[float, list[tuple[Tensor, list[float]]]]) -> str:
+    """One line for each p."""
+    lines = [
+        '| p | gradient norm / mean loss | noise / signal | Σw* | support | largest image |',
+        '|---|---|---|---|---|---|',
+    ]
+    reference = torch.stack([g for g, _ in rows[math.inf]]).norm(dim=1)
+    for p, measured in rows.items():
+        gradients = torch.stack([g for g, _ in measured])
+        mean = gradients.mean(0)
+        noise = (gradients - mean).norm(dim=1).mean() / mean.norm()
+        numbers = torch.tensor([values for _, values in measured]).mean(0).tolist()
+        ratio = (gradients.norm(dim=1) / reference).median()
+        lines.append(f'| {p:g} | {ratio:.2f} | {noise:.2f} | {" | ".join(f"{number:.2f}" for number in numbers)} |')
+    return '\n'.join(lines)
+
+
+if __name__ == '__main__':
+    main()
