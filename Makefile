@@ -9,7 +9,8 @@ env:  ## build .venv: pinned packages, mmcv compiled with its ops (minutes once,
 	@bash tools/setup_env.sh
 
 demo: env  ## train cross-entropy and loss max-pooling on LongTailShapes; a table and a picture
-	@$(PYTHON_IN_ENV) tools/demo.py
+	@$(PYTHON_IN_ENV) tools/compare.py configs/long_tail_shapes/tiny-unet_ce_lts.py \
+		configs/long_tail_shapes/tiny-unet_lmp_lts.py --seeds 0 --out work_dirs/demo
 
 test: env  ## run the tests
 	@$(PYTHON_IN_ENV) -m pytest

@@ -33,3 +33,8 @@ def test_links_lead_somewhere(document):
 def test_named_files_exist():
     for name in re.findall(r'\b(?:tools|configs|requirements)/[\w./-]+\.\w+', README):
         assert (ROOT / name).exists(), name
+
+
+def test_the_scripts_of_the_makefile_exist():
+    for name in re.findall(r'\b(?:tools|configs)/[\w./-]+\.\w+', (ROOT / 'Makefile').read_text()):
+        assert (ROOT / name).exists(), name
