@@ -4,7 +4,9 @@ import argparse
 import os
 from pathlib import Path
 
+import torch
 from mmengine.config import Config, DictAction
+from mmengine.device import get_device
 
 import mmseg_nondecomp  # noqa: F401  registers the losses, and lets checkpoints and configs load: before any config
 
@@ -37,4 +39,20 @@ def load_config(args: argparse.Namespace) -> Config:
         cfg.work_dir = args.work_dir
     elif cfg.get('work_dir') is None:
         cfg.work_dir = str(Path('work_dirs') / Path(args.config).stem)
+    if args.launcher == 'pytorch' and get_device() == 'cpu':
+        start_processes_on_the_cpu(cfg)
     return cfg
+
+
+def start_processes_on_the_cpu(cfg: Config) -> None:
+    """Join the processes with gloo: MMEngine's own launchers and its wrapper of the model ask for a GPU."""
+    torch.distributed.init_process_group('gloo')
+    cfg.setdefault(
+        'model_wrapper_cfg',
+        dict(
+            type='MMDistributedDataParallel',
+            device_ids=None,
+            broadcast_buffers=False,
+            find_unused_parameters=cfg.get('find_unused_parameters', False),
+        ),
+    )

