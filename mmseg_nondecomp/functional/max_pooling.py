@@ -152,12 +152,12 @@ def pooling_weights(
     # spares the logarithm its slow special cases.
     limits = torch.finfo(losses.dtype)
     losses = torch.where(valid, losses, 0)
-    magnitudes = losses.clamp(limits.tiny, limits.max)
+    magnitudes = losses.clamp(limits.tiny, limits.max).abs_()  # clears the sign of a NaN
     if p == 1:
         weights, full = _top_weights(magnitudes, m, reduce)
     else:
         weights, full = _norm_weights(magnitudes, n, p, m, reduce)
-    weights *= losses.sign()
+    weights.mul_(losses.sign_())
     return PoolingWeights(weights, (full / n)[:, 0].to(losses.dtype))
 
 
@@ -172,10 +172,10 @@ def _top_weights(losses: Tensor, m: Tensor, reduce: Reduce) -> tuple[Tensor, Ten
 
 
 def _norm_weights(losses: Tensor, n: Tensor, p: float, m: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
-    """Theorem 1: τ · min(ℓ/α*, 1)^(q-1), where (q-1)/q = 1/p."""
+    """Theorem 1: τ · min(ℓ/α*, 1)^(q-1), where (q-1)/q = 1/p. Overwrites ``losses``."""
     q = p / (p - 1)
     pivot = upper_bin_edge(losses, m, min(1 / q, 0.5) if q < 1e6 else 0, reduce)
-    y = (losses / pivot).log_().mul_(q)
+    y = losses.div_(pivot).log_().mul_(q)
     s = torch.zeros_like(m)
     tail, above = torch.empty_like(y), torch.empty_like(y)  # once: fresh memory costs as much as the arithmetic
     for step in range(NEWTON_STEPS):

@@ -26,7 +26,7 @@ def upper_bin_edge(values: Tensor, k: Tensor, precision: float, reduce: Reduce) 
     With ``precision=0`` it is :math:`v` itself.
 
     Args:
-        values: Non-negative finite normal floats or zeros, of shape [R, P], float32 or float64.
+        values: Floats without a sign, of shape [R, P], float32 or float64; a NaN may be among them.
         k: How many values to reach, real and at least 1, of shape [R, 1].
         precision: The relative width of the last bin that is tolerated.
         reduce: Sums the histograms over processes.
@@ -39,7 +39,7 @@ def upper_bin_edge(values: Tensor, k: Tensor, precision: float, reduce: Reduce) 
     )
     # The sign takes one bit more. A bin that fixes j bits of the mantissa is 2^-j wide.
     bits_needed = total_bits if precision == 0 else 1 + exponent_bits + math.ceil(-math.log2(precision))
-    pattern = values.abs().view(integer)
+    pattern = values.view(integer)
     prefix = torch.zeros_like(k, dtype=integer)
     missing = k
     one = torch.ones((), dtype=torch.int32, device=values.device)
@@ -47,12 +47,12 @@ def upper_bin_edge(values: Tensor, k: Tensor, precision: float, reduce: Reduce) 
     while low > max(total_bits - bits_needed, 0):
         high, low = low, max(low - DIGIT_BITS, 0)
         n_bins = 1 << (high - low)
-        digit = pattern >> low
+        digit = (pattern >> low).long()
         if high < total_bits:  # Values outside of the bin found so far go to an extra bin that nobody reads.
             digit = digit - (prefix << (high - low))
             digit = torch.where((digit >= 0) & (digit < n_bins), digit, n_bins)
         counts = torch.zeros((len(values), n_bins + 1), dtype=torch.int32, device=values.device)
-        counts.scatter_add_(1, digit.long(), one.expand_as(digit))
+        counts.scatter_add_(1, digit, one.expand_as(digit))
         from_top = reduce(counts.long())[:, :n_bins].flip(1).cumsum(1)
         place = (from_top < missing).sum(1, keepdim=True).clamp(max=n_bins - 1)
         above = torch.where(place > 0, from_top.gather(1, (place - 1).clamp(min=0)), 0)

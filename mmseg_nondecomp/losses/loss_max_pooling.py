@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.dropping import drop_gradient
 from mmseg_nondecomp.functional.max_pooling import check_p, check_ratio, pool, pooled_items, pooling_weights
 from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, cross_entropy, focal
 from mmseg_nondecomp.losses.base import SetLoss, check_reduction, valid_items
@@ -153,7 +152,6 @@ class LossMaxPooling(SetLoss):
             )
         if pred.dtype in (torch.float16, torch.bfloat16):
             pred = pred.float()
-        pred = drop_gradient(pred, valid)
         if self.use_sigmoid and n_classes == 1 and not target.is_floating_point():
             target = 1 - target.long()
         if isinstance(self.pixel_loss, str):
