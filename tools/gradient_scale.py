@@ -12,7 +12,7 @@ import math
 
 import torch
 from mmengine.config import Config
-from mmengine.registry import init_default_scope
+from mmengine.registry import MODELS, init_default_scope
 from mmengine.runner import Runner, load_checkpoint
 from torch import Tensor
 
@@ -34,14 +34,14 @@ def main() -> None:
     cfg = Config.fromfile(args.config)
     init_default_scope(cfg.get('default_scope', 'mmseg'))
     torch.manual_seed(0)
-    runner = Runner.build_dataloader(cfg.train_dataloader, seed=0)
-    model = Runner.build_model(Runner, cfg.model)
+    batches = Runner.build_dataloader(cfg.train_dataloader, seed=0)
+    model = MODELS.build(cfg.model)
     model.init_weights()
     if args.checkpoint:
         load_checkpoint(model, args.checkpoint, map_location='cpu')
     model.train()
     rows = {p: [] for p in NORMS}
-    for batch in itertools.islice(runner, args.batches):
+    for batch in itertools.islice(batches, args.batches):
         data = model.data_preprocessor(batch, training=True)
         label = torch.cat([sample.gt_sem_seg.data for sample in data['data_samples']])
         logits = model.decode_head.forward(model.extract_feat(data['inputs']))

@@ -69,7 +69,7 @@ def valid_items(pred: Tensor, target: Tensor, weight: Tensor | None, ignore_inde
         raise ValueError(
             f'Parameter `weight` should be of shape {items}, one for each item. Found {tuple(weight.shape)}.'
         )
-    if weight is not None and _can_be_read(weight) and (weight < 0).any():
+    if weight is not None and can_be_read(weight) and (weight < 0).any():
         raise ValueError(f'Parameter `weight` should not be negative. Found {weight.min().item()}.')
     counted = torch.ones(items, dtype=torch.bool, device=pred.device) if weight is None else weight != 0
     if target.is_floating_point() and target.shape == pred.shape:
@@ -89,7 +89,7 @@ def valid_items(pred: Tensor, target: Tensor, weight: Tensor | None, ignore_inde
 
 def _check_labels(target: Tensor, valid: Tensor, n_labels: int) -> None:
     """Name a wrong label where reading it costs nothing."""
-    if not _can_be_read(target):
+    if not can_be_read(target):
         return
     wrong = valid & ((target < 0) | (target >= n_labels))
     if wrong.any():
@@ -99,7 +99,7 @@ def _check_labels(target: Tensor, valid: Tensor, n_labels: int) -> None:
         )
 
 
-def _can_be_read(tensor: Tensor) -> bool:
+def can_be_read(tensor: Tensor) -> bool:
     """Whether looking at values costs nothing: on the CPU, and not while a graph is traced."""
     return tensor.device.type == 'cpu' and type(tensor) is Tensor and not torch.compiler.is_compiling()
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmseg_nondecomp.losses.base import can_be_read
 from mmseg_nondecomp.registry import MODELS
 
 
@@ -44,7 +45,7 @@ class RegisteredPixelLoss(nn.Module):
                 f'{tuple(losses.shape)} for {tuple(valid.shape)} pixels with `reduction_override="none"`.'
             )
         losses = losses.masked_fill(~valid, 0)
-        if not torch.compiler.is_compiling() and (losses < 0).any():
+        if can_be_read(losses) and (losses < 0).any():
             raise ValueError(
                 f'Parameter `pixel_loss` should name a loss that is never negative. {self.name} returned '
                 f'{losses.min().item():.4g}.'
