@@ -9,7 +9,7 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.datasets'], allow_failed_imports=False)
-class_weight = [0.051, 0.072, 0.081, 0.086, 0.337, 0.477, 0.762, 0.951, 1.05, 1.77, 2.51, 2.36, 3.57, 4.35, 15.1, 16.0]
+class_weight = [0.051, 0.073, 0.081, 0.087, 0.338, 0.48, 0.761, 0.956, 1.05, 1.76, 2.63, 2.29, 3.6, 4.23, 15.2, 16.0]
 # With reduction='none' the model takes the mean over all pixels, as plain cross-entropy does. With 'mean' the stock
 # loss divides by the sum of the pixels' class weights, and fails on the ignored label 255, which has none.
 model = dict(decode_head=dict(loss_decode=dict(reduction='none', class_weight=class_weight)))

@@ -1,15 +1,15 @@
 """What can be seen in a scene of `LongTailShapes`: its classes, how often and how large they come.
 
 Classes are listed from frequent to rare. Objects come in look-alike pairs of one frequent and one rare class that share
-their colours, so only shape (disk, ring), orientation (square, diamond) or the ground below (bead, pearl) tells
-them apart. Three of the four grounds share their colours too and differ in texture alone.
+their colours, so only shape (disk, ring), texture (square, crate), orientation (cross, saltire) or the ground below
+(bead, pearl) tells them apart. Three of the four grounds share their colours too and differ in texture alone.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .shapes import Outline, bar, cross, disk, ring, square, triangle
+from .shapes import Outline, bar, chevron, cross, disk, ring, square, triangle
 
 Color = tuple[int, int, int]
 
@@ -39,6 +39,8 @@ class Thing:
     """Expected number of objects in a scene."""
     family: str
     """Kinds of one family share the distribution of their colours."""
+    hatched: bool = False
+    """Whether fine lines cross the object; they leave its mean colour as it is."""
     home: str | None = None
     """The only ground on which the kind is found."""
 
@@ -64,10 +66,10 @@ THINGS: tuple[Thing, ...] = (
     Thing('square', (50, 110, 220), square, 0, (9, 17), 1.7, 'blue'),
     Thing('ring', (205, 90, 10), ring, 0, (9, 17), 1.6, 'amber'),
     Thing('triangle', (60, 190, 90), triangle, 0, (8, 15), 1.9, 'green'),
-    Thing('diamond', (90, 200, 255), square, 45, (8, 14), 0.8, 'blue'),
-    Thing('cross', (235, 60, 90), cross, 0, (6, 12), 1.2, 'red'),
-    Thing('nabla', (170, 235, 60), triangle, 180, (7, 12), 0.85, 'green'),
-    Thing('saltire', (255, 150, 190), cross, 45, (6, 11), 0.6, 'red'),
+    Thing('crate', (90, 200, 255), square, 0, (8, 14), 0.8, 'blue', hatched=True),
+    Thing('cross', (235, 60, 90), cross, 0, (8, 14), 1.2, 'red'),
+    Thing('chevron', (170, 235, 60), chevron, 0, (9, 14), 1.0, 'green'),
+    Thing('saltire', (255, 150, 190), cross, 45, (8, 13), 0.6, 'red'),
     Thing('bar', (255, 240, 90), bar, 0, (8, 15), 0.7, 'ivory'),
     Thing('pole', (160, 130, 20), bar, 90, (7, 13), 0.45, 'ivory'),
     Thing('bead', (150, 40, 200), disk, 0, (2, 3.2), 0.9, 'ink', home='rows'),
@@ -80,8 +82,8 @@ PALETTE: tuple[Color, ...] = tuple(kind.display for kind in KINDS)
 LOOK_ALIKES: tuple[tuple[str, str], ...] = (
     ('rows', 'columns'),
     ('disk', 'ring'),
-    ('square', 'diamond'),
-    ('triangle', 'nabla'),
+    ('square', 'crate'),
+    ('triangle', 'chevron'),
     ('cross', 'saltire'),
     ('bar', 'pole'),
     ('bead', 'pearl'),

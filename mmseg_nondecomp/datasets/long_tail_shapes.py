@@ -16,7 +16,7 @@ from .catalogue import CLASSES, PALETTE
 from .publish import publish_folder
 from .scene import SPLITS, draw_scene
 
-VERSION = 1
+VERSION = 2
 """Part of the folder's name; raised whenever the same arguments draw other scenes."""
 
 NUM_IMAGES = {'train': 480, 'val': 120}
@@ -28,14 +28,14 @@ class LongTailShapes(BaseSegDataset):
     """Textured grounds and flat objects of 16 classes whose pixel shares follow a long tail.
 
     The six most frequent classes hold 90 % of the pixels, the rarest 0.04 %. Objects come in pairs of a frequent and a
-    rare class with the same colours, told apart by shape, orientation or the ground below, so a model that
+    rare class with the same colours, told apart by shape, texture, orientation or the ground below, so a model that
     minimises the mean error over pixels gives the rare one up for long. About 5 % of the pixels are ignored (255).
 
     Nothing is downloaded: the scenes are drawn at first use and kept as PNG files in mmsegmentation's layout, below
     `data_root` in a folder named for the arguments that decide about them. They are the same bytes on every
     machine. Any number of processes may start at once; one of them draws.
 
-    A flip upside down turns one class into another; flip horizontally only.
+    A quarter turn makes rows of columns and poles of bars; augment with horizontal flips only.
 
     Args:
         data_root: Where drawn data sets are kept.

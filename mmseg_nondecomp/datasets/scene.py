@@ -139,13 +139,16 @@ def _draw_thing(
             return
         row, column = divmod(int(places[int(rng.random() * len(places))]), size)
         center = (float(column), float(row))
-    degrees = thing.degrees + _uniform(rng, -14, 14)
+    degrees = thing.degrees + _uniform(rng, -8, 8)
     mask = shape_mask(thing.outline, size, center, radius, degrees)
     if radius >= 6 * size / 128:
         label[grow(mask)] = IGNORE_INDEX
     label[mask] = CLASSES.index(thing.name)
     color = np.array(FAMILIES[thing.family]) + 34 * (2 * rng.random(3) - 1)
     shade = 14 * _smooth_field(rng, size, 4)
+    if thing.hatched:
+        u, _ = rotated_frame(size, center, degrees + 45)
+        shade += 24 * (2 * (np.floor(u / (2.5 * size / 128)) % 2) - 1)
     canvas[mask] = (color + shade[:, :, None])[mask]
 
 
@@ -160,7 +163,7 @@ def _inner(mask: Mask, margin: int) -> Mask:
 def _draw_voids(rng: np.random.Generator, canvas: _Plane, label: NDArray[np.uint8], scale: float) -> None:
     """Cover some spots with coarse static that carries no class."""
     size = len(label)
-    for _ in range(_count(rng, 0.6)):
+    for _ in range(_count(rng, 0.4)):
         center = (size * rng.random(), size * rng.random())
         mask = shape_mask(disk, size, center, _uniform(rng, 5, 10) * scale, 0)
         static = np.repeat(np.repeat(rng.random(((size + 1) // 2,) * 2), 2, 0), 2, 1)[:size, :size]

@@ -38,9 +38,14 @@ def triangle(u: Plane, v: Plane) -> Mask:
     return (v <= 0.6) & (abs(u) <= 0.62 * (v + 1.0))
 
 
+def chevron(u: Plane, v: Plane) -> Mask:
+    """A triangle without the same triangle moved down: two thin arms that meet at the top."""
+    return triangle(u, v) & ~triangle(u, v - 0.7)
+
+
 def cross(u: Plane, v: Plane) -> Mask:
-    """An upright cross with arms of width 0.6."""
-    return ((abs(u) <= 0.3) & (abs(v) <= 1.0)) | ((abs(v) <= 0.3) & (abs(u) <= 1.0))
+    """An upright cross with arms of width 0.4."""
+    return ((abs(u) <= 0.2) & (abs(v) <= 1.0)) | ((abs(v) <= 0.2) & (abs(u) <= 1.0))
 
 
 def bar(u: Plane, v: Plane) -> Mask:

@@ -9,14 +9,15 @@ import pytest
 
 pytest.importorskip('mmseg')
 
-from mmseg_nondecomp.datasets.shapes import bar, cross, disk, grow, ring, shape_mask, square, triangle
+from mmseg_nondecomp.datasets.shapes import bar, chevron, cross, disk, grow, ring, shape_mask, square, triangle
 
 AREAS = {
     disk: math.pi,
     ring: math.pi * 0.64,
     square: 1.7**2,
     triangle: 0.62 * 1.6**2,
-    cross: 2 * 0.6 * 2 - 0.6**2,
+    chevron: 0.62 * (1.6**2 - 0.9**2),
+    cross: 2 * 0.4 * 2 - 0.4**2,
     bar: 2 * 0.4,
 }
 
