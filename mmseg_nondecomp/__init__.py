@@ -6,12 +6,12 @@ Importing the package registers its components by name in MMEngine's root regist
 from importlib.metadata import PackageNotFoundError, version
 
 from mmseg_nondecomp import functional
-from mmseg_nondecomp.losses import LossMaxPooling
+from mmseg_nondecomp.losses import LossMaxPooling, LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss
 from mmseg_nondecomp.registry import HAS_MMENGINE
 from mmseg_nondecomp.samplers import LossMaxPoolingPixelSampler
 
 if HAS_MMENGINE:
-    from mmseg_nondecomp import compat
+    from mmseg_nondecomp import compat, hooks  # noqa: F401  (importing the hooks registers them)
 
     compat.apply()
 
@@ -20,4 +20,12 @@ try:
 except PackageNotFoundError:  # a source tree on the path, not installed
     __version__ = 'unknown'
 
-__all__ = ['LossMaxPooling', 'LossMaxPoolingPixelSampler', '__version__', 'functional']
+__all__ = [
+    'LossMaxPooling',
+    'LossMaxPoolingPixelSampler',
+    'LovaszHingeLoss',
+    'LovaszSoftmaxLoss',
+    'SoftIoULoss',
+    '__version__',
+    'functional',
+]

@@ -12,7 +12,7 @@ T = TypeVar('T')
 HAS_MMENGINE = find_spec('mmengine') is not None
 
 if HAS_MMENGINE:
-    from mmengine.registry import MODELS, TASK_UTILS
+    from mmengine.registry import HOOKS, MODELS, TASK_UTILS
 else:
 
     class _NoRegistry:
@@ -24,6 +24,6 @@ else:
         def build(self, cfg: dict[str, Any]) -> Any:
             raise ImportError(f'Building {cfg} by name needs MMEngine: pip install "mmseg_nondecomp[mmseg]".')
 
-    MODELS = TASK_UTILS = _NoRegistry()
+    HOOKS = MODELS = TASK_UTILS = _NoRegistry()
 
-__all__ = ['HAS_MMENGINE', 'MODELS', 'TASK_UTILS']
+__all__ = ['HAS_MMENGINE', 'HOOKS', 'MODELS', 'TASK_UTILS']

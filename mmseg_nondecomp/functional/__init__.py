@@ -1,5 +1,18 @@
 """The mathematics, in plain PyTorch."""
 
+from mmseg_nondecomp.functional.lovasz_extension import lovasz_extension
+from mmseg_nondecomp.functional.lovasz_hinge import lovasz_hinge
+from mmseg_nondecomp.functional.lovasz_softmax import lovasz_softmax
 from mmseg_nondecomp.functional.max_pooling import loss_max_pooling, max_pooling_weights
+from mmseg_nondecomp.functional.prox_lovasz_hinge import prox_lovasz_hinge
+from mmseg_nondecomp.functional.soft_iou import soft_iou
 
-__all__ = ['loss_max_pooling', 'max_pooling_weights']
+__all__ = [
+    'loss_max_pooling',
+    'lovasz_extension',
+    'lovasz_hinge',
+    'lovasz_softmax',
+    'max_pooling_weights',
+    'prox_lovasz_hinge',
+    'soft_iou',
+]

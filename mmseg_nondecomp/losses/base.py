@@ -1,13 +1,12 @@
-"""What all losses share: the arguments of a config, and the call forms of the three toolboxes."""
+"""What all losses share: the arguments of a config."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from mmseg_nondecomp.losses.scope import check_scope
-
-IGNORED_BY_DEFAULT = 255
 
 
 class SetLoss(nn.Module):
@@ -46,67 +45,21 @@ class SetLoss(nn.Module):
         return self._loss_name
 
 
-def valid_items(pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, n_labels: int) -> Tensor:
-    """Check a call's tensors against each other; which items count, bool, of shape [N, *].
-
-    Args:
-        pred: [N, C, *], floating point.
-        target: Class indices [N, *], or a probability for each class [N, C, *].
-        weight: A factor for each item [N, *], or None; 0 removes the item.
-        ignore_index: The label that removes an item. None: 255, where it cannot be a class.
-        n_labels: How many labels mean something, from 0.
-
-    Raises:
-        TypeError: If a dtype does not fit.
-        ValueError: If a shape does not fit, or a label is no class (found on the CPU only; CUDA's own check is late).
-    """
-    if not pred.is_floating_point():
-        raise TypeError(f'Parameter `pred` should be a floating-point tensor. Found {pred.dtype}.')
-    if pred.dim() < 2:
-        raise ValueError(f'Parameter `pred` should be of shape [N, C, *]. Found {tuple(pred.shape)}.')
-    items = (pred.shape[0], *pred.shape[2:])
-    if weight is not None and weight.shape != items:
-        raise ValueError(
-            f'Parameter `weight` should be of shape {items}, one for each item. Found {tuple(weight.shape)}.'
-        )
-    if weight is not None and can_be_read(weight) and (weight < 0).any():
-        raise ValueError(f'Parameter `weight` should not be negative. Found {weight.min().item()}.')
-    counted = torch.ones(items, dtype=torch.bool, device=pred.device) if weight is None else weight != 0
-    if target.is_floating_point() and target.shape == pred.shape:
-        return counted
-    if target.is_floating_point() or target.shape != items:
-        raise ValueError(
-            f'Parameter `target` should hold class indices of shape {items} or probabilities of shape '
-            f'{tuple(pred.shape)}. Found {target.dtype} of shape {tuple(target.shape)}.'
-        )
-    target = target.long()  # uint8 and int8 wrap what they are compared with
-    if ignore_index is None and n_labels <= IGNORED_BY_DEFAULT:
-        ignore_index = IGNORED_BY_DEFAULT
-    valid = counted if ignore_index is None else counted & (target != ignore_index)
-    _check_labels(target, valid, n_labels)
-    return valid
-
-
-def _check_labels(target: Tensor, valid: Tensor, n_labels: int) -> None:
-    """Name a wrong label where reading it costs nothing."""
-    if not can_be_read(target):
-        return
-    wrong = valid & ((target < 0) | (target >= n_labels))
-    if wrong.any():
-        raise ValueError(
-            f'Parameter `target` should hold labels in [0, {n_labels - 1}] or the ignored one. '
-            f'Found {target[wrong][0].item()} (in {int(wrong.sum())} items).'
-        )
-
-
-def can_be_read(tensor: Tensor) -> bool:
-    """Whether looking at values costs nothing: on the CPU, and not while a graph is traced."""
-    return tensor.device.type == 'cpu' and type(tensor) is Tensor and not torch.compiler.is_compiling()
-
-
 def check_reduction(reduction_override: str | None) -> None:
     """Raise ValueError unless the reduction is one that the toolboxes know."""
     if reduction_override not in (None, 'none', 'mean', 'sum'):
         raise ValueError(
             f'Parameter `reduction_override` should be None, "none", "mean" or "sum". Found {reduction_override!r}.'
         )
+
+
+def class_weights(values: Sequence[float] | None) -> Tensor | None:
+    """The weights as a tensor; an exception unless they are non-negative numbers."""
+    if values is None:
+        return None
+    if isinstance(values, str):
+        raise TypeError(f'Parameter `class_weight` should be a list of numbers. Found {values!r}.')
+    weights = torch.as_tensor(values, dtype=torch.float32)
+    if weights.dim() != 1 or not bool((weights >= 0).all()):
+        raise ValueError(f'Parameter `class_weight` should hold non-negative numbers. Found {values}.')
+    return weights

@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmseg_nondecomp.functional.items import valid_items
 from mmseg_nondecomp.functional.max_pooling import check_p, check_ratio, pool, pooled_items, pooling_weights
 from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, cross_entropy, focal
-from mmseg_nondecomp.losses.base import SetLoss, check_reduction, valid_items
+from mmseg_nondecomp.losses.base import SetLoss, check_reduction, class_weights
 from mmseg_nondecomp.losses.monitor import log_scalar
 from mmseg_nondecomp.losses.registered_pixel_loss import RegisteredPixelLoss
 from mmseg_nondecomp.losses.scope import mean_over_sets, reduction_over, rows_of
@@ -164,15 +165,3 @@ class LossMaxPooling(SetLoss):
     def extra_repr(self) -> str:
         """The settings, as ``print(model)`` shows them."""
         return f'p={self.p}, ratio={self.ratio}, pixel_loss={self.pixel_loss!r}, scope={self.scope!r}'
-
-
-def class_weights(values: Sequence[float] | None) -> Tensor | None:
-    """The weights as a tensor; an exception unless they are non-negative numbers."""
-    if values is None:
-        return None
-    if isinstance(values, str):
-        raise TypeError(f'Parameter `class_weight` should be a list of numbers. Found {values!r}.')
-    weights = torch.as_tensor(values, dtype=torch.float32)
-    if weights.dim() != 1 or not bool((weights >= 0).all()):
-        raise ValueError(f'Parameter `class_weight` should hold non-negative numbers. Found {values}.')
-    return weights

@@ -6,12 +6,19 @@ from torch import Tensor
 from mmseg_nondecomp.registry import HAS_MMENGINE
 
 
+def is_logged() -> bool:
+    """Whether a Runner of MMEngine trains, so that what a loss says is written down."""
+    if not HAS_MMENGINE or torch.compiler.is_compiling():
+        return False
+    from mmengine.logging import MessageHub
+
+    return MessageHub.get_current_instance().get_info('loop_stage') == 'train'
+
+
 def log_scalar(name: str, value: Tensor) -> None:
     """Show a number as ``train/<name>`` in MMEngine's log and visualisers while a Runner trains; else do nothing."""
-    if not HAS_MMENGINE or torch.compiler.is_compiling():
+    if not is_logged():
         return
     from mmengine.logging import MessageHub
 
-    hub = MessageHub.get_current_instance()
-    if hub.get_info('loop_stage') == 'train':
-        hub.update_scalar(f'train/{name}', value.detach())
+    MessageHub.get_current_instance().update_scalar(f'train/{name}', value.detach())

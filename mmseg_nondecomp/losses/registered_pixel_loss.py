@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmseg_nondecomp.losses.base import can_be_read
+from mmseg_nondecomp.functional.items import can_be_read
 from mmseg_nondecomp.registry import MODELS
 
 

@@ -1,0 +1,67 @@
+"""Which classes count in a loss that is computed class by class, and their weighted mean."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+Classes = str | Sequence[int]
+
+
+def check_classes(classes: Classes) -> None:
+    """Raise unless the classes are ``'present'``, ``'all'`` or a list of class indices."""
+    if isinstance(classes, str):
+        if classes not in ('present', 'all'):
+            raise ValueError(
+                f"Parameter `classes` should be 'present', 'all' or a list of class indices. Found {classes!r}."
+            )
+        return
+    if not isinstance(classes, Sequence) or not all(isinstance(c, int) and not isinstance(c, bool) for c in classes):
+        raise TypeError(
+            f"Parameter `classes` should be 'present', 'all' or a list of class indices. Found {classes!r}."
+        )
+    if len(classes) == 0 or any(int(c) < 0 for c in classes) or len(set(classes)) < len(classes):
+        raise ValueError(f'Parameter `classes` should list class indices from 0 on, each once. Found {list(classes)}.')
+
+
+def class_average(
+    losses: Tensor, present: Tensor, filled: Tensor, classes: Classes, class_weight: Tensor | None = None
+) -> Tensor:
+    """The mean over the sets that have any pixel of the weighted mean over the classes that count.
+
+    Args:
+        losses: The loss of each class in each set, of shape [R, C].
+        present: Which classes have foreground in which set, bool, of shape [R, C].
+        filled: Which sets have any pixel, bool, of shape [R].
+        classes: Which classes count: those ``'present'`` in the set, ``'all'``, or those listed.
+        class_weight: The weight of each class, of shape [C]; all alike when omitted.
+
+    Returns:
+        A scalar, never above the largest loss; 0 where nothing counts.
+
+    Raises:
+        ValueError: If a class is listed that ``losses`` does not have, or there is not one weight for each class.
+    """
+    n_classes = losses.shape[1]
+    if class_weight is not None and len(class_weight) != n_classes:
+        raise ValueError(
+            f'Parameter `class_weight` should have one number for each of the {n_classes} classes. '
+            f'Found {len(class_weight)}.'
+        )
+    if not isinstance(classes, str) and max(classes) >= n_classes:
+        raise ValueError(
+            f'Parameter `classes` should list classes below {n_classes}, the number of classes. Found {max(classes)}.'
+        )
+    if classes == 'present':
+        counted = present
+    elif classes == 'all':
+        counted = filled.unsqueeze(1).expand_as(present)
+    else:
+        listed = torch.tensor([c in classes for c in range(n_classes)], device=losses.device)
+        counted = filled.unsqueeze(1) & listed
+    weights = counted.to(losses.dtype)
+    if class_weight is not None:
+        weights = weights * class_weight.to(losses)
+    total = weights.sum(1)
+    of_sets = torch.where(weights > 0, losses * weights, 0).sum(1) / torch.where(total > 0, total, 1)
+    return of_sets.sum() / (total > 0).sum().clamp(min=1)

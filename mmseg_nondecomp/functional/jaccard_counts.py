@@ -1,0 +1,36 @@
+"""Intersection and union of decided and true classes: what the Jaccard index itself is made of."""
+
+import torch
+from torch import Tensor
+
+
+def jaccard_counts(decided: Tensor, target: Tensor, mass: Tensor, n_classes: int) -> Tensor:
+    """How much of each class is decided and true, and decided or true, in each image.
+
+    Args:
+        decided: The decided class of each item, int64 of shape [N, P]; ``n_classes`` for none.
+        target: The true class, of the same shape; ``n_classes`` for none.
+        mass: How much each item counts, of the same shape.
+        n_classes: The number of classes.
+
+    Returns:
+        Intersections and unions, float64 of shape [N, 2, C].
+    """
+    mass = mass.double()
+    hit = torch.where(decided == target, mass, 0)
+
+    def of_class(index: Tensor, amount: Tensor) -> Tensor:
+        counts = torch.zeros(len(index), n_classes + 1, dtype=torch.float64, device=index.device)
+        return counts.scatter_add_(1, index, amount)[:, :n_classes]
+
+    intersection = of_class(target, hit)
+    union = of_class(target, mass) + of_class(decided, mass) - intersection
+    return torch.stack([intersection, union], 1)
+
+
+def mean_jaccard(counts: Tensor) -> Tensor:
+    """The mean index over the classes that are decided or true anywhere, from counts [..., 2, C]; NaN if none is."""
+    intersection, union = counts.unbind(-2)
+    seen = union > 0
+    index = torch.where(seen, intersection / torch.where(seen, union, 1), 0)
+    return index.sum(-1) / seen.sum(-1)

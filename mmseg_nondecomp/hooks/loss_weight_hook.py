@@ -1,0 +1,75 @@
+"""Losses whose weights change during training: cross-entropy first, say, and the Lovász loss later."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from mmengine.hooks import Hook
+from mmengine.runner import Runner
+
+from mmseg_nondecomp.registry import HOOKS
+
+
+@HOOKS.register_module()
+class LossWeightHook(Hook):
+    """Sets the ``loss_weight`` of losses as training goes on.
+
+    It needs no state: a resumed training goes on with the weights of its iteration. A loss of weight 0 is still
+    computed and logged (as 0).
+
+    Args:
+        weights: For each ``loss_name`` the weights and the share of training, from 0 to 1, at which each begins. Every
+            loss of that name is set, in auxiliary heads too, unless they are named apart.
+
+    Raises:
+        TypeError: If ``weights`` is not of that form.
+        ValueError: If the shares do not start at 0 and grow, or the model has no loss of a name.
+
+    Example:
+        Cross-entropy for the first half of the training and the Lovász loss for the second::
+
+            custom_hooks = [
+                dict(
+                    type='LossWeightHook',
+                    weights=dict(loss_ce=[(0, 1.0), (0.5, 0.0)], loss_lovasz=[(0, 0.0), (0.5, 1.0)]),
+                )
+            ]
+    """
+
+    def __init__(self, weights: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+        if not isinstance(weights, Mapping) or not weights:
+            raise TypeError(
+                f'Parameter `weights` should map loss names to lists of (share, weight). Found {weights!r}.'
+            )
+        for name, points in weights.items():
+            try:
+                shares = [float(share) for share, _ in points]
+            except (TypeError, ValueError):
+                raise TypeError(
+                    f'Parameter `weights` should give {name!r} a list of (share, weight). Found {points!r}.'
+                ) from None
+            if not shares or shares[0] != 0 or shares != sorted(set(shares)) or shares[-1] > 1:
+                raise ValueError(
+                    'Parameter `weights` should list shares of training that start at 0 and grow up to 1. '
+                    f'Found {shares} for {name!r}.'
+                )
+        self.weights = weights
+        self.losses: dict[str, list[Any]] = {}
+
+    def before_train(self, runner: Runner) -> None:
+        """Find the losses."""
+        modules = [module for module in runner.model.modules() if hasattr(module, 'loss_weight')]
+        found = {name for module in modules if isinstance(name := getattr(module, 'loss_name', None), str)}
+        missing = set(self.weights) - found
+        if missing:
+            raise ValueError(
+                f'Parameter `weights` should name losses of the model, which are {sorted(found)}. '
+                f'Found {sorted(missing)}.'
+            )
+        self.losses = {name: [m for m in modules if getattr(m, 'loss_name', None) == name] for name in self.weights}
+
+    def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
+        """Set the weights of this iteration."""
+        progress = runner.iter / runner.max_iters
+        for name, points in self.weights.items():
+            for loss in self.losses[name]:
+                loss.loss_weight = [weight for share, weight in points if share <= progress][-1]

@@ -1,0 +1,138 @@
+"""What the losses share that are computed class by class and averaged."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average
+from mmseg_nondecomp.functional.items import Items, class_items, valid_items
+from mmseg_nondecomp.functional.jaccard_counts import jaccard_counts, mean_jaccard
+from mmseg_nondecomp.functional.lovasz import ClassLosses
+from mmseg_nondecomp.losses.base import SetLoss, check_reduction, class_weights
+from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
+from mmseg_nondecomp.losses.scope import reduction_over
+
+
+class ClassWiseLoss(SetLoss):
+    """A Jaccard loss of each class of a set, averaged over classes and sets.
+
+    While MMEngine trains, the mean IoU of the decisions on the same pixels is logged as ``train/<loss_name>_miou``.
+    """
+
+    top: float
+    """The score that is no error where the class is present; half of it is where the decision changes."""
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        classes: Classes,
+        class_weight: Sequence[float] | None,
+        use_sigmoid: bool | None,
+        scope: str,
+        loss_weight: float,
+        loss_name: str,
+        leaked: dict[str, Any],
+    ) -> None:
+        if use_sigmoid is not None and use_sigmoid is not True:
+            leaked['use_sigmoid'] = use_sigmoid
+        super().__init__(loss_weight, loss_name, scope, leaked)
+        check_classes(classes)
+        self.classes = classes
+        self.use_sigmoid = bool(use_sigmoid)
+        self.register_buffer('class_weight', class_weights(class_weight), persistent=False)
+
+    def forward(
+        self,
+        pred: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        ignore_index: int | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """The loss, in the call form of any of the three toolboxes.
+
+        Args:
+            pred: Logits, of shape [N, C, *].
+            target: Class indices [N, *], or a share for each class [N, C, *].
+            weight: How much each pixel counts [N, *]; 0 takes it out of the set.
+            avg_factor: Accepted and not used: the loss is a ratio by definition.
+            reduction_override: With ``'none'``, what each pixel contributes, of shape [N, *], with the gradient of the
+                loss. Anything else is the one loss.
+            ignore_index: The label that takes a pixel out of the set. By default 255, where it cannot be a class.
+            **kwargs: What a head passes to losses of other kinds.
+
+        Returns:
+            A scalar; 0, attached to the graph, if no class counts.
+
+        Raises:
+            TypeError: If a dtype does not fit.
+            ValueError: If a shape does not fit or a label is no class.
+        """
+        check_reduction(reduction_override)
+        items = self.items(pred, target, weight, ignore_index)
+        if reduction_override == 'none':
+            return self.loss_weight * self.contributions(items).view(len(pred), *pred.shape[2:])
+        if is_logged():
+            log_scalar(f'{self.loss_name}_miou', self.jaccard_index(items))
+        return self.loss_weight * self.average(self.class_losses(items))
+
+    def items(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Items:
+        """What the call holds, class by class."""
+        n_classes = pred.shape[1] if pred.dim() > 1 else 0
+        decisions = self.decides_each(n_classes)
+        # One channel decides between two labels; label C is the background of sigmoid heads.
+        valid = valid_items(pred, target, weight, ignore_index, n_classes + decisions)
+        if pred.dtype in (torch.float16, torch.bfloat16):
+            pred = pred.float()
+        return class_items(self.scores(pred, decisions), target, valid, weight, zero_is_class=self.use_sigmoid)
+
+    def decides_each(self, n_classes: int) -> bool:
+        """Whether each channel is a decision of its own, or all of them are one choice."""
+        return self.use_sigmoid or n_classes == 1
+
+    def scores(self, pred: Tensor, decisions: bool) -> Tensor:
+        """The scores of logits: here probabilities."""
+        return pred.sigmoid() if decisions else pred.softmax(1)
+
+    def class_losses(self, items: Items) -> ClassLosses:
+        """The loss of each class in each set."""
+        raise NotImplementedError
+
+    def average(self, losses: ClassLosses) -> Tensor:
+        """The weighted mean over classes, and over the sets that have any item."""
+        return class_average(*losses, self.classes, self.class_weight)
+
+    def contributions(self, items: Items) -> Tensor:
+        """Each item's error times the slope of the loss, of shape [N, P]."""
+        scores = items.scores
+        with torch.enable_grad():
+            leaf = scores.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.average(self.class_losses(items._replace(scores=leaf))), leaf)
+        target = items.target
+        if not target.is_floating_point():
+            target = target.unsqueeze(1) == torch.arange(scores.shape[1], device=scores.device).view(1, -1, 1)
+        errors = torch.where(items.mass.unsqueeze(1) > 0, scores - self.top * target, 0)
+        return (errors * slope).sum(1)
+
+    @torch.no_grad()
+    def jaccard_index(self, items: Items) -> Tensor:
+        """The mean IoU of the decisions, over the pixels of all sets together."""
+        scores, target, mass = items
+        n_classes = scores.shape[1]
+        if not self.decides_each(n_classes):
+            target = target.argmax(1) if target.is_floating_point() else target
+            counts = jaccard_counts(scores.argmax(1), target, mass, n_classes)
+        else:  # One decision a class: each is a set of items of its own.
+            true = (
+                target > 0.5
+                if target.is_floating_point()
+                else target.unsqueeze(1) == torch.arange(n_classes, device=scores.device).view(1, -1, 1)
+            )
+            decided = scores > self.top / 2
+            mass = mass.unsqueeze(1)
+            counts = torch.stack([((decided & true) * mass).sum(2), ((decided | true) * mass).sum(2)], 1).double()
+        return mean_jaccard(reduction_over(self.scope)(counts.sum(0)))

@@ -1,0 +1,56 @@
+"""The histograms of the last batches, as part of the present set."""
+
+import torch
+from torch import Tensor, nn
+
+from mmseg_nondecomp.functional.error_histogram import Cells
+
+
+class HistogramMemory(nn.Module):
+    """Keeps the histograms of the last K batches: K · C · 2 · B numbers, in the checkpoint of the model.
+
+    What it keeps is coarser than the histogram of the present batch: B cells where that has 3 B.
+
+    Args:
+        batches: How many batches are kept, K.
+    """
+
+    def __init__(self, batches: int) -> None:
+        super().__init__()
+        self.batches = batches
+        self.kept: list[Tensor] = []
+
+    def past(self, like: Tensor) -> Tensor:
+        """The mass of the batches kept, in the cells of a histogram [1, C, 2, 3 B + 1]."""
+        if not self.kept:
+            return torch.zeros_like(like)
+        total = torch.stack(self.kept).sum(0).to(like)
+        if total.shape[:3] != like.shape[:3]:
+            raise ValueError(
+                f'Parameter `pred` should keep its number of channels while a memory is kept. Found histograms of '
+                f'{total.shape[1]} classes in the memory and of {like.shape[1]} now.'
+            )
+        fine = total[..., 1:].repeat_interleave(3, -1) / 3
+        return torch.cat([total[..., :1], fine], -1)
+
+    def remember(self, mass: Tensor) -> None:
+        """Keep a histogram [1, C, 2, 3 B + 1] and forget the oldest."""
+        coarse = mass[..., 1:].unflatten(-1, (-1, 3)).sum(-1)
+        self.kept = [*self.kept, torch.cat([mass[..., :1], coarse], -1)][-self.batches :]
+
+    def get_extra_state(self) -> Tensor:
+        """The histograms, oldest first, for ``state_dict``."""
+        return torch.stack(self.kept) if self.kept else torch.zeros(0)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take the histograms of a checkpoint."""
+        self.kept = list(state.unbind(0))[-self.batches :]
+
+    def extra_repr(self) -> str:
+        """The setting, as ``print(model)`` shows it."""
+        return f'batches={self.batches}'
+
+
+def loss_of_past(past: Tensor, shares: Tensor, cells: Cells) -> Tensor:
+    """What the batches kept have of the loss of each class [1, C]; their errors are known up to their cells."""
+    return (past * shares * cells.centres(past.device)).sum((2, 3))
