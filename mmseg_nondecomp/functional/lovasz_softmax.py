@@ -51,9 +51,9 @@ def lovasz_softmax(
     Example:
         >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
         >>> lovasz_softmax(probs, torch.tensor([0, 1, 1]))
-        tensor(0.4167)
+        tensor(0.4333)
         >>> lovasz_softmax(probs, torch.tensor([0, 1, 1]), bins=1024)
-        tensor(0.4167)
+        tensor(0.4333)
 
     Reference:
         M. Berman, A. Rannen Triki, M. B. Blaschko: The Lovász-Softmax loss. CVPR 2018.

@@ -1,0 +1,7 @@
+"""Metrics for torchmetrics, the twins of the losses."""
+
+from mmseg_nondecomp.metrics.jaccard_index_by_image import JaccardIndexByImage
+from mmseg_nondecomp.metrics.lovasz_jaccard_index import LovaszJaccardIndex
+from mmseg_nondecomp.metrics.soft_jaccard_index import SoftJaccardIndex
+
+__all__ = ['JaccardIndexByImage', 'LovaszJaccardIndex', 'SoftJaccardIndex']

@@ -1,0 +1,85 @@
+"""The Lovász extension of the Jaccard index as a metric that streams over a data set."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.class_average import Classes
+from mmseg_nondecomp.functional.error_histogram import ProbabilityCells, error_histogram
+from mmseg_nondecomp.functional.lovasz import shares_of_histogram
+from mmseg_nondecomp.functional.lovasz_softmax import check_bins
+from mmseg_nondecomp.metrics.jaccard_metric import JaccardMetric
+
+
+class LovaszJaccardIndex(JaccardMetric):
+    r"""One minus the Lovász-Softmax loss of all pixels seen so far: a differentiable data set IoU.
+
+    The pixels of all updates and all processes form one set: this is the *data set* IoU of Pascal VOC and Cityscapes,
+    not the mean over images. On hard (one-hot) predictions it is ``MulticlassJaccardIndex``; on probabilities it lies
+    below the index of the decisions wherever those are right with little confidence.
+
+    The state is a histogram of errors, of a size that does not grow with the data: C · 2 · (3 bins + 1) pairs of
+    numbers. The value is within 1 / (2 bins) of the exact one. ``forward`` returns the value of its batch, with a
+    gradient.
+
+    As input to ``forward`` and ``update`` the metric accepts:
+
+    - ``preds``: probabilities, or logits (then softmax is applied, sigmoid to a single class), of shape [N, C, *]; or
+      decided classes, integers of shape [N, *].
+    - ``target``: class indices, of shape [N, *], or a share for each class, of shape [N, C, *].
+
+    Args:
+        num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
+        classes: Which classes are averaged: ``'seen'`` (true or decided on any pixel, as torchmetrics' own index has
+            it), ``'present'`` (true on any pixel), ``'all'``, or a list of indices.
+        average: ``'macro'`` for the mean over classes, ``None`` for the value of each, NaN where it does not count.
+        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class.
+        bins: How finely errors are told apart.
+        kwargs: What any torchmetrics metric takes.
+
+    Raises:
+        TypeError: If an argument or an input is of a wrong type.
+        ValueError: If an argument or an input is out of range.
+
+    Example:
+        >>> metric = LovaszJaccardIndex(num_classes=2)
+        >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]], requires_grad=True)
+        >>> metric(probs, torch.tensor([0, 1, 1]))
+        tensor(0.5667, grad_fn=<...>)
+        >>> metric.compute()
+        tensor(0.5667)
+    """
+
+    mass: Tensor
+    errors: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        classes: Classes = 'seen',
+        average: str | None = 'macro',
+        ignore_index: int | None = None,
+        bins: int = 1024,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, classes, average, ignore_index, **kwargs)
+        if bins is None:
+            raise TypeError('Parameter `bins` should be an integer. Found None.')
+        check_bins(bins)
+        self.cells = ProbabilityCells(bins)
+        empty = torch.zeros(num_classes, 2, self.cells.number, dtype=torch.float64)
+        self.add_state('mass', empty.clone(), dist_reduce_fx='sum')
+        self.add_state('errors', empty, dist_reduce_fx='sum')
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add a batch to the histogram."""
+        histogram = error_histogram(*self.read(preds, target), self.cells, per_image=False)
+        self.mass = self.mass + histogram.mass[0]
+        self.errors = self.errors + histogram.errors[0]
+
+    def compute(self) -> Tensor:
+        """The index of everything seen."""
+        mass = self.mass.double()
+        losses = (self.errors * shares_of_histogram(mass.unsqueeze(0))[0]).sum((1, 2))
+        return self.averaged(1 - losses, mass[:, 1].sum(1) > 0)

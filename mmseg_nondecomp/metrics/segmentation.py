@@ -1,0 +1,66 @@
+"""What the segmentation metrics accept, in torchmetrics' terms: predictions, targets and the label to ignore."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.items import Items, class_items, valid_items
+
+
+def check_num_classes(num_classes: int) -> None:
+    """Raise unless the number of classes is a positive integer."""
+    if not isinstance(num_classes, int) or isinstance(num_classes, bool):
+        raise TypeError(f'Parameter `num_classes` should be an integer. Found {num_classes!r}.')
+    if num_classes < 1:
+        raise ValueError(f'Parameter `num_classes` should be at least 1. Found {num_classes}.')
+
+
+def check_ignore_index(ignore_index: Any) -> None:
+    """Raise unless the label is an integer or None."""
+    if ignore_index is not None and (not isinstance(ignore_index, int) or isinstance(ignore_index, bool)):
+        raise TypeError(f'Parameter `ignore_index` should be an integer or None. Found {ignore_index!r}.')
+
+
+def probability_items(preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None) -> Items:
+    """Probabilities and their targets.
+
+    Args:
+        preds: Probabilities or logits, of shape [N, C, *], or decided classes, integers of shape [N, *]. Of a single
+            class, [N, *] will do.
+        target: The true classes, of shape [N, *], or a share for each class, of shape [N, C, *].
+        num_classes: The number of classes C; with 1, labels are 0 and 1, and 1 is the class.
+        ignore_index: The label that takes a pixel out.
+
+    Raises:
+        TypeError: If a dtype does not fit.
+        ValueError: If a shape does not fit or a label is no class.
+    """
+    if not preds.is_floating_point():
+        preds = _one_hot(preds, num_classes)
+    elif num_classes == 1 and preds.shape == target.shape:
+        preds = preds.unsqueeze(1)
+    if preds.dim() < 2 or preds.shape[1] != num_classes:
+        raise ValueError(
+            f'Parameter `preds` should hold scores of shape [N, {num_classes}, *] or integers of shape [N, *]. '
+            f'Found {preds.dtype} of shape {tuple(preds.shape)}.'
+        )
+    preds = preds.to(torch.promote_types(preds.dtype, torch.float32))
+    logits = (preds < 0).any() | (preds > 1).any()
+    preds = torch.where(logits, preds.sigmoid() if num_classes == 1 else preds.softmax(1), preds)
+    valid = valid_items(preds, target, None, ignore_index, max(num_classes, 2), 'preds')
+    return class_items(preds, target, valid, None, zero_is_class=False)
+
+
+def decided_classes(items: Items) -> Tensor:
+    """The class that each item's scores decide for, int64 of shape [N, P]; C for none."""
+    highest, decided = items.scores.max(1)
+    return torch.where(highest > (0.5 if items.scores.shape[1] == 1 else 0), decided, items.scores.shape[1])
+
+
+def _one_hot(labels: Tensor, num_classes: int) -> Tensor:
+    """Labels [N, *] as scores [N, C, *]; a label that is no class has none."""
+    if num_classes == 1:
+        return (labels == 1).float().unsqueeze(1)
+    classes = torch.arange(num_classes, device=labels.device).view(1, -1, *[1] * (labels.dim() - 1))
+    return (labels.unsqueeze(1) == classes).float()

@@ -1,0 +1,67 @@
+"""The soft Jaccard index as a metric that streams over a data set."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.class_average import Classes
+from mmseg_nondecomp.functional.soft_iou import soft_sums
+from mmseg_nondecomp.metrics.jaccard_metric import JaccardMetric
+
+
+class SoftJaccardIndex(JaccardMetric):
+    r"""The ratio of soft intersection and soft union of all pixels seen so far, averaged over classes.
+
+    See :func:`mmseg_nondecomp.functional.soft_iou`. The pixels of all updates and all processes form one set: this is a
+    *data set* IoU. On hard (one-hot) predictions it is ``MulticlassJaccardIndex``. ``forward`` returns the value of its
+    batch, with a gradient.
+
+    As input to ``forward`` and ``update`` the metric accepts:
+
+    - ``preds``: probabilities, or logits (then softmax is applied, sigmoid to a single class), of shape [N, C, *]; or
+      decided classes, integers of shape [N, *].
+    - ``target``: class indices, of shape [N, *], or a share for each class, of shape [N, C, *].
+
+    Args:
+        num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
+        classes: Which classes are averaged: ``'seen'`` (true or decided on any pixel, as torchmetrics' own index has
+            it), ``'present'`` (true on any pixel), ``'all'``, or a list of indices.
+        average: ``'macro'`` for the mean over classes, ``None`` for the value of each, NaN where it does not count.
+        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class.
+        kwargs: What any torchmetrics metric takes.
+
+    Raises:
+        TypeError: If an argument or an input is of a wrong type.
+        ValueError: If an argument or an input is out of range.
+
+    Example:
+        >>> metric = SoftJaccardIndex(num_classes=2)
+        >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
+        >>> metric(probs, torch.tensor([0, 1, 1]))
+        tensor(0.4605)
+    """
+
+    sums: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        classes: Classes = 'seen',
+        average: str | None = 'macro',
+        ignore_index: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, classes, average, ignore_index, **kwargs)
+        self.add_state('sums', torch.zeros(num_classes, 4, dtype=torch.float64), dist_reduce_fx='sum')
+
+    def update(self, preds: Tensor, target: Tensor) -> None:
+        """Add a batch to the intersections and unions."""
+        self.sums = self.sums + soft_sums(self.read(preds, target), per_image=False)[0]
+
+    def compute(self) -> Tensor:
+        """The index of everything seen."""
+        intersection, union, foreground, _ = self.sums.unbind(1)
+        empty = union == 0
+        index = torch.where(empty, 1, intersection / torch.where(empty, 1, union))
+        return self.averaged(index, foreground > 0)

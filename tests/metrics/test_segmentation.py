@@ -1,0 +1,31 @@
+import pytest
+import torch
+
+from mmseg_nondecomp.metrics.segmentation import decided_classes, probability_items
+
+
+def test_probabilities_stay_and_logits_become_probabilities():
+    probs = torch.rand(2, 3, 4).softmax(1)
+    target = torch.zeros(2, 4, dtype=torch.long)
+    assert torch.equal(probability_items(probs, target, 3, None).scores, probs)
+    torch.testing.assert_close(probability_items(probs.log(), target, 3, None).scores, probs)
+    one = torch.randn(2, 4)
+    torch.testing.assert_close(probability_items(one * 3, target, 1, None).scores[:, 0], (one * 3).sigmoid())
+
+
+def test_a_decision_needs_a_score():
+    preds = torch.tensor([[0, 2, 7, 1]])  # 7 is no class
+    items = probability_items(preds, torch.zeros(1, 4, dtype=torch.long), 3, None)
+    assert decided_classes(items).tolist() == [[0, 2, 3, 1]]
+
+
+def test_a_single_class_decides_at_a_half():
+    items = probability_items(torch.tensor([[0.2, 0.5, 0.7]]), torch.tensor([[0, 1, 1]]), 1, None)
+    assert decided_classes(items).tolist() == [[1, 1, 0]]  # 1 for none
+    assert items.target.tolist() == [[1, 0, 0]]
+
+
+@pytest.mark.parametrize('preds', [torch.rand(2, 4), torch.rand(2, 2, 4), torch.rand(4)], ids=lambda p: str(p.shape))
+def test_shapes_that_do_not_fit_are_named(preds):
+    with pytest.raises(ValueError, match=r'`preds`.*\[N, 3, \*\]'):
+        probability_items(preds, torch.zeros(2, 4, dtype=torch.long), 3, None)
