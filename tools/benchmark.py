@@ -5,11 +5,15 @@ others, so that a busy machine slows all of them alike. Results go to ``benchmar
 """
 
 import argparse
+import importlib
 import json
 import platform
 import statistics
+import sys
 import time
+import types
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from mmseg_nondecomp import LossMaxPooling
+from mmseg_nondecomp import LossMaxPooling, LovaszSoftmaxLoss, SoftIoULoss
 
 Step = Callable[[], Tensor]
 
@@ -80,6 +84,61 @@ def lmp(repeats: int) -> list[dict[str, Any]]:
         }
         results += compare(steps, f'{losses.shape[0]}x{losses.shape[1]} losses', losses, repeats)
     return results
+
+
+def lovasz(repeats: int) -> list[dict[str, Any]]:
+    """The Lovász-Softmax loss against cross-entropy and against the implementations of other libraries."""
+    results = []
+    for shape in ((2, 19, 512, 512), (4, 150, 128, 128), (8, 16, 64, 64)):
+        generator = torch.Generator().manual_seed(0)
+        target = torch.randint(0, shape[1], (shape[0], *shape[2:]), generator=generator)
+        logits = torch.randn(shape, generator=generator) + 6 * one_hot(target, shape[1])
+        logits.requires_grad_()
+        candidates: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            'cross-entropy': F.cross_entropy,
+            'Lovász-Softmax, 1024 bins': LovaszSoftmaxLoss(),
+            'Lovász-Softmax, sorted': LovaszSoftmaxLoss(bins=None),
+            'soft IoU': SoftIoULoss(),
+            **lovasz_peers(),
+        }
+        steps = {name: training_step(loss, logits, target) for name, loss in candidates.items()}
+        rows = compare(steps, 'x'.join(map(str, shape)), logits, repeats)
+        exact = LovaszSoftmaxLoss(bins=None)(logits.double(), target).item()
+        for row, loss in zip(rows, candidates.values(), strict=True):
+            if 'Lovász' in row['candidate']:
+                row['value - exact'] = f'{loss(logits, target).item() - exact:.1e}'
+            else:
+                row['value - exact'] = ''
+        results += rows
+    return results
+
+
+def lovasz_peers() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """The losses of other libraries, those that are installed."""
+    peers: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
+    if find_spec('mmseg'):
+        from mmseg.models.losses import LovaszLoss
+
+        of_mmseg = LovaszLoss(reduction='none')
+        peers['Lovász-Softmax of mmsegmentation'] = lambda x, y: of_mmseg(x, y, ignore_index=255)
+    if find_spec('segmentation_models_pytorch'):
+        peers['Lovász-Softmax of segmentation-models-pytorch'] = losses_of_smp().LovaszLoss('multiclass')
+    if find_spec('kornia'):
+        from kornia.losses import lovasz_softmax_loss
+
+        peers['Lovász-Softmax of kornia'] = lovasz_softmax_loss
+    return peers
+
+
+def losses_of_smp() -> Any:
+    """The losses of segmentation-models-pytorch without its encoders, which need torchvision and timm."""
+    name = 'segmentation_models_pytorch'
+    if name not in sys.modules:
+        spec = find_spec(name)
+        package = types.ModuleType(name)
+        package.__spec__, package.__path__ = spec, list(spec.submodule_search_locations)
+        sys.modules[name] = package
+    return importlib.import_module(f'{name}.losses')
 
 
 def one_hot(target: Tensor, n_classes: int) -> Tensor:
@@ -181,7 +240,7 @@ def table(results: list[dict[str, Any]]) -> str:
     return '\n'.join(blocks).strip()
 
 
-BENCHMARKS: dict[str, Callable[[int], list[dict[str, Any]]]] = {'lmp': lmp}
+BENCHMARKS: dict[str, Callable[[int], list[dict[str, Any]]]] = {'lmp': lmp, 'lovasz': lovasz}
 
 if __name__ == '__main__':
     main()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +18,9 @@ from .scene import SPLITS, draw_scene
 
 VERSION = 2
 """Part of the folder's name; raised whenever the same arguments draw other scenes."""
+
+REST = 'rest'
+"""The name of everything that is not listed, where some classes stand against the rest."""
 
 NUM_IMAGES = {'train': 480, 'val': 120}
 SIZES = (32, 1024)
@@ -34,6 +37,9 @@ class LongTailShapes(BaseSegDataset):
     Nothing is downloaded: the scenes are drawn at first use and kept as PNG files in mmsegmentation's layout, below
     `data_root` in a folder named for the arguments that decide about them. They are the same bytes on every
     machine. Any number of processes may start at once; one of them draws.
+
+    With `metainfo=dict(classes=('rest', 'disk'), palette=[...])` the labels are those classes against all others: label
+    0 is whatever is not listed.
 
     A quarter turn makes rows of columns and poles of bars; augment with horizontal flips only.
 
@@ -96,6 +102,16 @@ class LongTailShapes(BaseSegDataset):
             reduce_zero_label=False,
             **kwargs,
         )
+
+    @classmethod
+    def get_label_map(cls, new_classes: Sequence[str] | None = None) -> dict[int, int] | None:
+        """The new label of each old one; after `'rest'`, a class that is not listed becomes 0 instead of ignored."""
+        if not new_classes or new_classes[0] != REST:
+            return super().get_label_map(new_classes)
+        unknown = set(new_classes[1:]) - set(CLASSES)
+        if unknown or len(new_classes) < 2:
+            raise ValueError(f'`classes` must list some of {CLASSES} after {REST!r}, found {tuple(new_classes)}')
+        return {old: new_classes.index(name) if name in new_classes else 0 for old, name in enumerate(CLASSES)}
 
     def load_data_list(self) -> list[dict]:
         """List the scenes, after drawing them if they are not there yet."""

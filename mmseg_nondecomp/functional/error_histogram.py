@@ -15,8 +15,11 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-ELEMENTS_AT_A_TIME = 1 << 18
+ELEMENTS_AT_A_TIME = 1 << 19
 """How many scores the CPU works on at a time: so few that what is computed of them stays in its cache."""
+
+ALMOST_ONE = 1 - 2**-12
+"""Added before digits are cut off, it puts an error of 0 into the first cell and anything above into the next."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +39,10 @@ class ProbabilityCells:
 
     def of(self, errors: Tensor) -> Tensor:
         """The cell of each error, int32; that of a NaN is any."""
-        place = (1 - errors).sqrt_().sub_(errors.sqrt()).sub_(1).mul_((1 - self.number) / 2)
-        return place.ceil_().int().clamp_(0, self.number - 1)
+        half = (self.number - 1) / 2
+        place = errors * half**2
+        place = place.sqrt().sub_((half**2 - place).sqrt_())
+        return place.add_(half + ALMOST_ONE).int().clamp_(0, self.number - 1)
 
     def centres(self, device: torch.device) -> Tensor:
         """The error in the middle of each cell, float64, of shape [T]."""
@@ -63,8 +68,8 @@ class MarginCells:
 
     def of(self, errors: Tensor) -> Tensor:
         """The cell of each error, int32; that of a NaN is any."""
-        place = errors.clamp(min=0).log1p_().mul_((self.number - 1) / 14)
-        return place.ceil_().clamp_(max=self.number - 1).int().clamp_(min=0)
+        place = errors.log1p().mul_((self.number - 1) / 14)
+        return place.clamp_(max=self.number - 1).add_(ALMOST_ONE).int().clamp_(min=0)
 
     def centres(self, device: torch.device) -> Tensor:
         """The error in the middle of each cell, float64, of shape [T]."""
@@ -99,11 +104,11 @@ def error_histogram(scores: Tensor, target: Tensor, mass: Tensor, cells: Cells, 
         The histogram, with R = N or R = 1.
     """
     if not per_image and len(scores) > 1 and scores.shape[2] < cells.number:  # Many small images make one large one.
-        scores, target, mass = (_side_by_side(part) for part in (scores, target, mass))
+        scores, target, mass = (side_by_side(part) for part in (scores, target, mass))
     return ErrorHistogram(*_Histogram.apply(scores, target, mass, cells, per_image))
 
 
-def _side_by_side(images: Tensor) -> Tensor:
+def side_by_side(images: Tensor) -> Tensor:
     """[N, *, P] as [1, *, N P]."""
     return images.movedim(0, -2).flatten(-2).unsqueeze(0)
 
@@ -116,32 +121,34 @@ class Role(NamedTuple):
     mass: Tensor
     """How much it counts, float64, broadcast to the same shape."""
     errors: Tensor
-    """The errors times the mass, float64."""
+    """The errors times the mass, float64, of the same shape."""
 
 
 def _roles(scores: Tensor, target: Tensor, mass: Tensor, cells: Cells) -> list[Role]:
     """In which cells the scores [n, C, p] count, and for how much."""
     mass = mass.unsqueeze(1)
-    absent = torch.where(mass != 0, scores, 0)  # so that what does not exist may be NaN
+    exists = mass != 0
+    absent = torch.where(exists, scores, 0)  # what does not exist may be NaN
+    if cells.top != 1:  # Probabilities are not negative.
+        absent.clamp_(min=0)
     if target.is_floating_point():
-        present = cells.top - absent
+        present = torch.where(exists, cells.top - scores, 0).clamp_(min=0)
         return [
             _role(cells.of(absent), (1 - target) * mass, absent),
             _role(cells.of(present) + cells.number, target * mass, present),
         ]
     n_classes = scores.shape[1]
     label = target.unsqueeze(1).clamp(max=n_classes - 1)
-    is_class = (target.unsqueeze(1) < n_classes) & (mass != 0)
-    score = absent.gather(1, label)
-    present = cells.top - score
+    is_class = (target.unsqueeze(1) < n_classes) & exists
+    present = (cells.top - scores.gather(1, label)).clamp_(min=0)
     cell = cells.of(absent)
     cell.scatter_(1, label, torch.where(is_class, cells.of(present) + cells.number, cell.gather(1, label)))
-    errors = absent.scatter_(1, label, torch.where(is_class, present, score))
+    errors = absent.scatter_(1, label, torch.where(is_class, present, absent.gather(1, label)))
     return [_role(cell, mass.expand_as(errors), errors)]
 
 
-def _role(cell: Tensor, mass: Tensor, scores: Tensor) -> Role:
-    errors = scores.clamp_(min=0).double()
+def _role(cell: Tensor, mass: Tensor, errors: Tensor) -> Role:
+    errors = errors.double()
     # A mass of integers is 1 where the error has not been set to 0.
     return Role(cell.long(), mass.double(), errors.mul_(mass) if mass.is_floating_point() else errors)
 

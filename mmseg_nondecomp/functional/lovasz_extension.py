@@ -51,24 +51,34 @@ def lovasz_extension(errors: Tensor, foreground: Tensor) -> Tensor:
         raise ValueError('Parameter `foreground` should hold 0 and 1 only.')
     if errors.dtype in (torch.float16, torch.bfloat16):
         errors = errors.float()
-    return extension_by_sorting(errors, foreground.bool(), torch.ones((), dtype=torch.int32, device=errors.device))
+    foreground = foreground.bool()
+    shares = shares_by_sorting(errors.detach(), foreground.int(), (~foreground).int())
+    return (errors * shares).sum(-1)
 
 
-def extension_by_sorting(errors: Tensor, foreground: Tensor, mass: Tensor) -> Tensor:
-    """The extension of each row of pixels that count ``mass`` times.
+@torch.no_grad()
+def shares_by_sorting(errors: Tensor, foreground: Tensor, background: Tensor) -> Tensor:
+    """What each pixel has of the step of the Jaccard loss: the gradient of the extension.
 
     Args:
-        errors: The errors, of shape [..., P].
-        foreground: Which pixels belong to the class, bool, of the same shape.
-        mass: How much each pixel counts, int32 or float64, broadcast to the same shape; 0 takes it out of the set.
+        errors: Non-negative errors, of shape [..., P]; a NaN may be among them.
+        foreground: The mass of the pixels that belong to the class, int32 or float64, of the same shape; 0 elsewhere.
+        background: The mass of those that do not.
 
     Returns:
-        The extension, of shape [...].
+        The shares, of the shape and dtype of ``errors``.
     """
-    # What counts for nothing goes to the end, a NaN included.
-    descending, order = torch.where(mass > 0, errors, 0).sort(-1, descending=True)
-    with torch.no_grad():
-        is_foreground = foreground.gather(-1, order)
-        mass = mass.expand_as(errors).gather(-1, order) if mass.dim() else mass
-        shares = shares_in_order(is_foreground * mass, ~is_foreground * mass).to(errors.dtype)
-    return (descending * shares).sum(-1)
+    order = descending_order(errors)
+    shares = shares_in_order(foreground.gather(-1, order), background.gather(-1, order)).to(errors.dtype)
+    return torch.empty_like(shares).scatter_(-1, order, shares)
+
+
+def descending_order(values: Tensor) -> Tensor:
+    """The order that sorts non-negative floats from the largest down.
+
+    Their bit patterns sort alike, and a single row of integers is sorted digit by digit, many times faster.
+    """
+    if values.dim() > 1:
+        return values.argsort(-1, descending=True)
+    integer, infinity = (torch.int64, 0x7FF << 52) if values.dtype == torch.float64 else (torch.int32, 0xFF << 23)
+    return (infinity - values.contiguous().view(integer)).argsort()

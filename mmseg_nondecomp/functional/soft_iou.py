@@ -79,11 +79,19 @@ def soft_losses(items: Items, per_image: bool, total: Callable[[Tensor], Tensor]
 def soft_sums(items: Items, per_image: bool) -> Tensor:
     """Intersection, union, foreground and mass of each class in each set, float64, of shape [R, C, 4]."""
     scores, target, mass = items
-    mass = mass.unsqueeze(1).to(scores.dtype)
-    scores = torch.where(mass > 0, scores, 0)
-    if not target.is_floating_point():
-        classes = torch.arange(scores.shape[1], device=scores.device).view(1, -1, 1)
-        target = (target.unsqueeze(1) == classes).to(scores.dtype)
-    parts = (torch.minimum(scores, target), torch.maximum(scores, target), target, torch.ones_like(scores))
-    sums = torch.stack([(part * mass).sum(2, dtype=torch.float64) for part in parts], 2)
+    scores = torch.where(mass.unsqueeze(1) > 0, scores, 0)
+    n_images, n_classes, _ = scores.shape
+    if target.is_floating_point():
+        weights = mass.unsqueeze(1).to(scores.dtype)
+        parts = (torch.minimum(scores, target), torch.maximum(scores, target), target)
+        intersection, union, foreground = ((part * weights).sum(2).double() for part in parts)
+    else:
+        label = target.clamp(max=n_classes - 1).unsqueeze(1)
+        hit = scores.gather(1, label).squeeze(1).double() * mass
+        nothing = hit.new_zeros(n_images, n_classes + 1)
+        intersection = nothing.scatter_add(1, target, hit)[:, :n_classes]
+        foreground = nothing.scatter_add(1, target, mass.double())[:, :n_classes]
+        predicted = scores * mass.unsqueeze(1).to(scores.dtype) if mass.is_floating_point() else scores
+        union = predicted.sum(2).double() + foreground - intersection
+    sums = torch.stack([intersection, union, foreground, mass.double().sum(1, keepdim=True).expand_as(union)], 2)
     return sums if per_image else sums.sum(0, keepdim=True)

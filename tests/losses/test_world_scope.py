@@ -12,21 +12,33 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmseg_nondecomp import LossMaxPooling
+from mmseg_nondecomp import LossMaxPooling, LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss
 
 N_CLASSES = 4
 SHARDS = {
     'one image each': [1, 1],
     'one and three images': [1, 3],
+    'classes that only one process has': [2, 2],
     'nothing valid on one process': [2, 2],
     'nothing valid on either': [1, 1],
 }
 LOSSES = {
-    'p=1': dict(p=1),
-    'p=1.3': dict(p=1.3),
-    'p=inf': dict(p=math.inf),
-    'bce with class weights': dict(pixel_loss='bce', class_weight=[1.0, 2.0, 0.5, 3.0]),
-    'p=1.3, loss_weight=0.4': dict(p=1.3, loss_weight=0.4),
+    'max-pooling, p=1': (LossMaxPooling, dict(p=1)),
+    'max-pooling, p=1.3': (LossMaxPooling, dict(p=1.3)),
+    'max-pooling, p=inf': (LossMaxPooling, dict(p=math.inf)),
+    'max-pooling of bce with class weights': (
+        LossMaxPooling,
+        dict(pixel_loss='bce', class_weight=[1.0, 2.0, 0.5, 3.0]),
+    ),
+    'max-pooling, loss_weight=0.4': (LossMaxPooling, dict(loss_weight=0.4)),
+    'Lovász-Softmax': (LovaszSoftmaxLoss, dict()),
+    'Lovász-Softmax, all classes, weighted': (
+        LovaszSoftmaxLoss,
+        dict(classes='all', class_weight=[1.0, 2.0, 0.5, 3.0], loss_weight=0.4, bins=64),
+    ),
+    'Lovász-Softmax with memory': (LovaszSoftmaxLoss, dict(memory=2)),
+    'Lovász hinge': (LovaszHingeLoss, dict(classes='present')),
+    'soft IoU': (SoftIoULoss, dict()),
 }
 
 
@@ -38,6 +50,8 @@ def shards_of(name):
         # The second process has the harder images: neither shard alone has the statistics of the union.
         images = torch.randn(n_images, 3, 9, 11, generator=generator) * (1 + 4 * rank)
         labels = torch.randint(0, N_CLASSES, (n_images, 9, 11), generator=generator)
+        if name == 'classes that only one process has':
+            labels = labels.clamp(max=1) if rank == 1 else labels.clamp(min=1)
         labels[:, :2] = 255
         weights = torch.rand(n_images, 9, 11, generator=generator).gt(0.1).float()
         if name == 'nothing valid on either' or (name == 'nothing valid on one process' and rank == 1):
@@ -54,6 +68,9 @@ def network():
 def step(model, loss, shard):
     """The value of the loss and the gradient of all parameters, as DDP leaves it for the optimiser."""
     images, labels, weights = shard
+    if getattr(loss, 'memory', None):  # A step before this one, so that there is something to remember.
+        loss(model(images.flip(1)), labels, weight=weights).backward()
+        model.zero_grad()
     value = loss(model(images), labels, weight=weights)
     value.backward()
     return value.detach(), torch.cat([p.grad.flatten() for p in model.parameters()])
@@ -64,9 +81,9 @@ def run_process(rank, folder):
     found = {}
     for scope in ('world', 'batch'):
         for data in SHARDS:
-            for name, args in LOSSES.items():
+            for name, (kind, args) in LOSSES.items():
                 model = DistributedDataParallel(network())
-                found[scope, data, name] = step(model, LossMaxPooling(scope=scope, **args), shards_of(data)[rank])
+                found[scope, data, name] = step(model, kind(scope=scope, **args), shards_of(data)[rank])
     torch.save(found, f'{folder}/{rank}.pt')
     dist.destroy_process_group()
 
@@ -93,7 +110,8 @@ def found(tmp_path_factory):
 def one_process(data, loss):
     """The same step where one process holds the images of both."""
     union = [torch.cat(parts) for parts in zip(*shards_of(data), strict=True)]
-    return step(network(), LossMaxPooling(scope='batch', **LOSSES[loss]), union)
+    kind, args = LOSSES[loss]
+    return step(network(), kind(scope='batch', **args), union)
 
 
 @pytest.mark.parametrize('loss', LOSSES)
