@@ -68,6 +68,8 @@ def shares_by_sorting(errors: Tensor, foreground: Tensor, background: Tensor) ->
     Returns:
         The shares, of the shape and dtype of ``errors``.
     """
+    if errors.dtype == torch.float64:  # Quotients of integers are float32.
+        foreground, background = foreground.double(), background.double()
     order = descending_order(errors)
     shares = shares_in_order(foreground.gather(-1, order), background.gather(-1, order)).to(errors.dtype)
     return torch.empty_like(shares).scatter_(-1, order, shares)
