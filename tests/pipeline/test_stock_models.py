@@ -29,13 +29,14 @@ default_hooks = dict(logger=dict(interval=1))
 
 
 @pytest.mark.parametrize(
-    ('model', 'name', 'imports'),
+    ('model', 'name', 'imports', 'logged'),
     [
-        ('fcn_r50-d8', 'LossMaxPooling', ['mmseg_nondecomp', 'mmseg_nondecomp.datasets']),
-        ('deeplabv3plus_r50-d8', 'mmseg_nondecomp.LossMaxPooling', ['mmseg_nondecomp.datasets']),
+        ('fcn_r50-d8', 'LossMaxPooling', ['mmseg_nondecomp', 'mmseg_nondecomp.datasets'], 'loss_lmp_support'),
+        ('deeplabv3plus_r50-d8', 'mmseg_nondecomp.LossMaxPooling', ['mmseg_nondecomp.datasets'], 'loss_lmp_support'),
+        ('fcn_r50-d8', 'LovaszSoftmaxLoss', ['mmseg_nondecomp', 'mmseg_nondecomp.datasets'], 'loss_lovasz_miou'),
     ],
 )
-def test_one_line_trains_a_stock_model(model, name, imports, scenes, tmp_path):
+def test_one_line_trains_a_stock_model(model, name, imports, logged, scenes, tmp_path):
     config = tmp_path / 'mine.py'
     config.write_text(CONFIG.format(model=model, name=name, imports=imports, root=ROOT, scenes=scenes))
     done = subprocess.run(
@@ -48,6 +49,6 @@ def test_one_line_trains_a_stock_model(model, name, imports, scenes, tmp_path):
     )
     log = done.stdout + done.stderr
     assert done.returncode == 0, log[-3000:]
-    assert 'decode.loss_lmp:' in log
-    assert 'loss_lmp_support:' in log
+    assert f'decode.{logged.rsplit("_", 1)[0]}:' in log
+    assert f'{logged}:' in log
     assert 'mIoU' in log

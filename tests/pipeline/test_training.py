@@ -48,6 +48,28 @@ def test_n_and_n_equals_n_save_resume_n(tool, trained, tmp_path):
         assert_same(weights(trained / 'iter_4.pth'), weights(trained / 'iter_8.pth'))
 
 
+@pytest.mark.parametrize(
+    ('config', 'options'),
+    [
+        ('lovasz', ['model.decode_head.loss_decode.memory=3']),
+        ('ce-then-lovasz', []),
+    ],
+)
+def test_what_lasts_longer_than_a_batch_survives_a_stop(tool, tmp_path, config, options):
+    """The memory of a loss, and a schedule of its weight."""
+    path = f'configs/long_tail_shapes/tiny-unet_{config}_lts.py'
+    through, stopped = tmp_path / 'through', tmp_path / 'stopped'
+    log = tool('train.py', path, '--work-dir', through, options=[*schedule(6, 2), *options])
+    assert 'loss_lovasz_miou' in log
+    stopped.mkdir()
+    (stopped / 'iter_2.pth').write_bytes((through / 'iter_2.pth').read_bytes())
+    (stopped / 'last_checkpoint').write_text(str(stopped / 'iter_2.pth'))
+    tool('train.py', path, '--work-dir', stopped, '--resume', options=[*schedule(6, 2), *options])
+    assert_same(weights(stopped / 'iter_6.pth'), weights(through / 'iter_6.pth'))
+    if options:
+        assert any('memory' in name and value.numel() for name, value in weights(through / 'iter_6.pth').items())
+
+
 def test_test_py_repeats_the_validation(tool, trained, tmp_path):
     log = tool('test.py', LMP, trained / 'iter_8.pth', '--work-dir', tmp_path, '--show-dir', tmp_path / 'shown')
     tested = float(re.findall(r'mIoU: ([\d.]+)', log)[-1])
