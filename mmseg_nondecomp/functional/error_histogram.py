@@ -8,6 +8,7 @@ An error comes from a score :math:`s`: it is :math:`\max(s, 0)` on a class that 
 they are one more than the logit of a hinge.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -17,9 +18,6 @@ from torch.autograd.function import once_differentiable
 
 ELEMENTS_AT_A_TIME = 1 << 19
 """How many scores the CPU works on at a time: so few that what is computed of them stays in its cache."""
-
-ALMOST_ONE = 1 - 2**-12
-"""Added before digits are cut off, it puts an error of 0 into the first cell and anything above into the next."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ class ProbabilityCells:
         half = (self.number - 1) / 2
         place = errors * half**2
         place = place.sqrt().sub_((half**2 - place).sqrt_())
-        return place.add_(half + ALMOST_ONE).int().clamp_(0, self.number - 1)
+        return place.add_(half).ceil_().int().clamp_(0, self.number - 1)
 
     def centres(self, device: torch.device) -> Tensor:
         """The error in the middle of each cell, float64, of shape [T]."""
@@ -53,28 +51,36 @@ class ProbabilityCells:
 
 @dataclass(frozen=True)
 class MarginCells:
-    """Cells for errors of a hinge, equally wide in log(1 + e) up to e¹⁴: no outlier makes them coarse for the others.
+    r"""Cells for errors of a hinge up to a million: about as fine as the logit :math:`e - 1` is small.
 
-    The first is for errors of 0 alone, the last for all beyond the range.
+    Cells are equally wide in :math:`\operatorname{asinh}(100\,(e - 1))`, so neither an outlier nor a network that has
+    yet to say anything makes them coarse. The first is for errors of 0 alone, the last for all beyond the range.
     """
 
     bins: int
     top = 2.0
+    lowest = math.asinh(-100) + 1e-5  # a little inside, so that rounding leaves an error of 0 in the first cell
+    highest = math.asinh(1e8)
 
     @property
     def number(self) -> int:
         """How many cells there are."""
         return 3 * self.bins + 1
 
+    @property
+    def per_unit(self) -> float:
+        """How many cells there are in a unit of the inverse hyperbolic sine."""
+        return (self.number - 1) / (self.highest - self.lowest)
+
     def of(self, errors: Tensor) -> Tensor:
         """The cell of each error, int32; that of a NaN is any."""
-        place = errors.log1p().mul_((self.number - 1) / 14)
-        return place.clamp_(max=self.number - 1).add_(ALMOST_ONE).int().clamp_(min=0)
+        place = errors.sub(1).mul_(100).asinh_().sub_(self.lowest).mul_(self.per_unit)
+        return place.clamp_(max=self.number - 1).ceil_().int().clamp_(min=0)
 
     def centres(self, device: torch.device) -> Tensor:
         """The error in the middle of each cell, float64, of shape [T]."""
         place = torch.arange(self.number, dtype=torch.float64, device=device).sub(0.5).clamp(min=0)
-        return (place * (14 / (self.number - 1))).expm1()
+        return (place / self.per_unit + self.lowest).sinh().div(100).add(1).clamp(min=0)
 
 
 Cells = ProbabilityCells | MarginCells

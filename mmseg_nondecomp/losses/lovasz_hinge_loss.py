@@ -34,8 +34,7 @@ class LovaszHingeLoss(LovaszJaccardLoss):
             far as a step of :math:`1 / \lambda` goes, and does not jump where the order of the errors changes.
         classes: With several decisions, those that are averaged.
         class_weight: Makes the mean over decisions a weighted one.
-        bins: How finely errors are told apart without sorting, in cells of about 5 / bins of (1 + error). ``None``
-        sorts.
+        bins: How finely errors are told apart without sorting: about 8 / bins of the logit. ``None`` sorts.
         memory: How many past batches belong to the set beside the present one.
         use_sigmoid: Only for MMDetection's dense heads, which read it from the config to choose their number of
             channels. With a single class, label 0 is then the object and 1 the background, as MMDetection has it.
@@ -67,7 +66,7 @@ class LovaszHingeLoss(LovaszJaccardLoss):
         proximal: float | None = None,
         classes: Classes = 'all',
         class_weight: Sequence[float] | None = None,
-        bins: int | None = 1024,
+        bins: int | None = 4096,
         memory: int = 0,
         use_sigmoid: bool | None = None,
         loss_weight: float = 1.0,

@@ -37,12 +37,14 @@ def test_sorted_it_is_the_lovasz_hinge(scope):
         assert found.item() == pytest.approx(float(oracle), rel=1e-9)
 
 
-@pytest.mark.parametrize('kind', ['random', 'confident', 'collapsed', 'with an outlier'])
+@pytest.mark.parametrize('kind', ['random', 'untrained', 'confident', 'collapsed', 'with an outlier'])
 def test_histogram_is_near_the_sorted_one(kind):
     generator = torch.Generator().manual_seed(0)
     labels = (torch.rand(2, 64, 64, generator=generator) < 0.1).long()
     logits = torch.randn(2, 1, 64, 64, generator=generator, dtype=torch.float64)
-    if kind == 'confident':
+    if kind == 'untrained':
+        logits = 0.01 * logits
+    elif kind == 'confident':
         logits = logits + 6 * (labels.unsqueeze(1) - 0.5)
     elif kind == 'collapsed':
         logits = 0.1 * logits - 20
@@ -51,8 +53,8 @@ def test_histogram_is_near_the_sorted_one(kind):
     logits.requires_grad_()
     exact = value_and_gradient(LovaszHingeLoss(bins=None)(logits, labels), logits)
     found = value_and_gradient(LovaszHingeLoss()(logits, labels), logits)
-    assert found[0].item() == pytest.approx(exact[0].item(), rel=1e-4)
-    assert (found[1] - exact[1]).norm() < 0.01 * exact[1].norm()
+    assert found[0].item() == pytest.approx(exact[0].item(), rel=1e-5)
+    assert (found[1] - exact[1]).norm() <= 0.002 * exact[1].norm()
 
 
 @pytest.mark.parametrize('bins', [None, 1024])
