@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
 import math
+import pkgutil
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,17 +21,22 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from PIL import Image
 
 pytest.importorskip('mmseg')
 
+from mmengine import registry
 from mmengine.config import Config
+from mmengine.dataset import Compose
 from mmengine.optim import build_optim_wrapper
-from mmengine.registry import DefaultScope
+from mmengine.registry import PARAM_SCHEDULERS, DefaultScope, Registry
 from mmengine.structures import PixelData
+from mmseg.datasets import PascalVOCDataset
 from mmseg.models import EncoderDecoder
-from mmseg.registry import MODELS, TRANSFORMS
+from mmseg.registry import DATASETS, HOOKS, MODELS
 from mmseg.structures import SegDataSample
 
+import mmseg_nondecomp
 from mmseg_nondecomp import LossMaxPooling
 
 ROOT = Path(__file__).resolve().parents[1] / 'configs'
@@ -32,6 +44,9 @@ PARTS = sorted(ROOT.glob('_base_/**/*.py'))
 LEAVES = sorted(path for path in ROOT.rglob('*.py') if path not in PARTS)
 SHAPES = [path for path in LEAVES if path.parent.name == 'long_tail_shapes']
 PAPER = [path for path in LEAVES if path.parent.name in ('cityscapes', 'pascal_voc12')]
+LMP = [path for path in PAPER if re.search('-(165k|200k)_', path.name)]
+LOVASZ = [path for path in PAPER if '_1xb10-' in path.name]
+BINARY = [path for path in LOVASZ if '-binary-' in path.name]
 IGNORED = 255
 
 
@@ -68,9 +83,11 @@ def samples(label: torch.Tensor) -> list[SegDataSample]:
     return [SegDataSample(gt_sem_seg=PixelData(data=item[None]), metainfo=dict(img_shape=item.shape)) for item in label]
 
 
-def random_batch(n_classes: int, size: int, ignored: bool = True) -> tuple[torch.Tensor, torch.Tensor]:
+def random_batch(
+    n_classes: int, size: int, ignored: bool = True, n_channels: int | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(2, n_classes, size, size, generator=generator, requires_grad=True)
+    logits = torch.randn(2, n_channels or n_classes, size, size, generator=generator, requires_grad=True)
     label = torch.randint(n_classes, (2, size, size), generator=generator)
     if ignored:
         label[0, : size // 4] = IGNORED
@@ -89,7 +106,9 @@ def cross_entropies(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
 
 def test_there_are_configs():
     assert len(SHAPES) >= 5
-    assert len(PAPER) >= 8
+    assert len(LMP) >= 8
+    assert len(LOVASZ) >= 8
+    assert sorted(LMP + LOVASZ) == PAPER
 
 
 @each(LEAVES)
@@ -99,7 +118,7 @@ def test_losses_and_pixel_samplers_build_and_have_a_gradient(path: Path):
         if cfg.model.get(name) is None:
             continue
         head = build_head(cfg, name)
-        logits, label = random_batch(cfg.model[name].num_classes, 32)
+        logits, label = random_batch(head.num_classes, 32, n_channels=head.out_channels)
         loss = objective(head, logits, label)
         loss.backward()
         assert loss.shape == ()
@@ -114,15 +133,56 @@ def test_parts_import_nothing(path: Path):
     assert 'custom_imports' not in Config.fromfile(path)
 
 
+@functools.cache
+def components() -> dict[str, str]:
+    """The names that the package registers, in whichever registry, and the modules of their classes."""
+    for module in pkgutil.iter_modules(mmseg_nondecomp.__path__):
+        importlib.import_module(f'mmseg_nondecomp.{module.name}')
+    registries = [value for value in vars(registry).values() if isinstance(value, Registry)]
+    for parent in registries:
+        registries.extend(parent.children.values())
+    modules = {name: cls.__module__ for found in registries for name, cls in found.module_dict.items()}
+    return {name: module for name, module in modules.items() if module.split('.')[0] == 'mmseg_nondecomp'}
+
+
+@functools.cache
+def imported_with_the_package() -> frozenset[str]:
+    """The package's modules that `import mmseg_nondecomp` loads in a new process."""
+    program = 'import sys, mmseg_nondecomp; print(*sys.modules)'
+    done = subprocess.run([sys.executable, '-c', program], cwd=ROOT.parent, capture_output=True, text=True, check=True)
+    return frozenset(name for name in done.stdout.split() if name.split('.')[0] == 'mmseg_nondecomp')
+
+
+def types(node: Any) -> Iterator[str]:
+    """Every `type` in a config."""
+    if isinstance(node, dict):
+        if isinstance(node.get('type'), str):
+            yield node['type']
+        node = list(node.values())
+    if isinstance(node, (list, tuple)):
+        for item in node:
+            yield from types(item)
+
+
+def test_components_of_all_kinds_are_found():
+    assert {'LossMaxPooling', 'LossMaxPoolingPixelSampler', 'LossWeightHook', 'LongTailShapes'} <= components().keys()
+    assert 'mmseg_nondecomp.losses' in imported_with_the_package()
+    assert 'mmseg_nondecomp.datasets' not in imported_with_the_package()
+
+
 @each(LEAVES)
 def test_leaves_import_the_package_if_they_name_its_components(path: Path):
     cfg = load(path)
-    text = str(cfg.to_dict())
-    if 'LossMaxPooling' in text or 'LongTailShapes' in text:
-        assert 'mmseg_nondecomp' in cfg.custom_imports.imports
-        assert cfg.custom_imports.allow_failed_imports is False
-    if 'LongTailShapes' in text:
-        assert 'mmseg_nondecomp.datasets' in cfg.custom_imports.imports
+    named = {name.rpartition('.')[2] for name in types(cfg.to_dict())} & components().keys()
+    if not named:
+        return
+    custom = cfg.get('custom_imports', Config(dict(imports=[])))
+    assert 'mmseg_nondecomp' in custom.imports
+    assert custom.allow_failed_imports is False
+    subpackages = tuple(f'{name}.' for name in custom.imports if name != 'mmseg_nondecomp')
+    for name in named:
+        module = components()[name]
+        assert module in imported_with_the_package() or f'{module}.'.startswith(subpackages), f'{name} is in {module}'
 
 
 @each(SHAPES)
@@ -130,6 +190,7 @@ def test_long_tail_shapes_model_takes_a_training_step(path: Path):
     cfg = load(path)
     torch.manual_seed(0)
     model = MODELS.build(cfg.model)
+    set_loss_weights(cfg, model, iteration=0)
     optim_wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
     before = model.decode_head.conv_seg.weight.detach().clone()
     label = random_batch(cfg.model.decode_head.num_classes, 64)[1]
@@ -138,6 +199,35 @@ def test_long_tail_shapes_model_takes_a_training_step(path: Path):
     assert log['loss'].isfinite()
     assert all(parameter.isfinite().all() for parameter in model.parameters())
     assert not torch.equal(model.decode_head.conv_seg.weight, before)
+
+
+def loss_weight_hooks(cfg: Config) -> list[dict]:
+    return [hook for hook in cfg.get('custom_hooks', []) if hook['type'].rpartition('.')[2] == 'LossWeightHook']
+
+
+def set_loss_weights(cfg: Config, model: torch.nn.Module, iteration: int) -> None:
+    """What the config's LossWeightHooks do to the losses before an iteration."""
+    runner: Any = SimpleNamespace(model=model, iter=iteration, max_iters=cfg.train_cfg.get('max_iters', 1000))
+    for settings in loss_weight_hooks(cfg):
+        hook = HOOKS.build(settings)
+        hook.before_train(runner)
+        hook.before_train_iter(runner, 0)
+
+
+@each(LEAVES)
+def test_loss_weight_hooks_name_losses_of_the_model_and_never_turn_all_off(path: Path):
+    cfg = load(path)
+    hooks = loss_weight_hooks(cfg)
+    if not hooks:
+        return
+    model = MODELS.build(cfg.model)
+    starts = {share for hook in hooks for points in hook['weights'].values() for share, _ in points}
+    assert max(starts) < 1, 'training is over before that weight is used'
+    for share in starts:
+        set_loss_weights(cfg, model, math.ceil(share * cfg.train_cfg.get('max_iters', 1000)))
+        heads = [model.decode_head, model.auxiliary_head] if model.with_auxiliary_head else [model.decode_head]
+        for head in heads:
+            assert any(getattr(loss, 'loss_weight', 0) > 0 for loss in head.modules()), f'from {share}'
 
 
 def test_class_weights_balance_the_median_frequency_of_the_training_set():
@@ -184,16 +274,24 @@ def test_pixel_sampler_equals_the_loss():
     torch.testing.assert_close(by_sampler, by_loss)
 
 
-@each([path for path in PAPER if path.name.startswith('lmp_')])
-def test_lmp_differs_from_its_baseline_in_the_loss_alone(path: Path):
-    ours, base = load(path), load(path.with_name(path.name.replace('lmp_', 'ce_', 1)))
-    assert ours.model.decode_head.pop('loss_decode') == dict(type='LossMaxPooling', p=1.3, ratio=0.25)
+OURS = {
+    'lmp': dict(type='LossMaxPooling', p=1.3, ratio=0.25),
+    'lovasz': dict(type='LovaszSoftmaxLoss', classes='present', scope='batch'),
+    'lovasz-hinge': dict(type='LovaszHingeLoss', scope='image'),
+}
+
+
+@each([path for path in PAPER if not path.name.startswith('ce_')])
+def test_differs_from_its_baseline_in_the_loss_alone(path: Path):
+    method, _, rest = path.name.partition('_')
+    ours, base = load(path), load(path.with_name(f'ce_{rest}'))
+    assert ours.model.decode_head.pop('loss_decode') == OURS[method]
     assert base.model.decode_head.pop('loss_decode').type == 'CrossEntropyLoss'
     ours.pop('custom_imports')
     assert ours.to_dict() == base.to_dict()
 
 
-@each([path for path in PAPER if path.name.startswith('ce_')])
+@each([path for path in LMP if path.name.startswith('ce_')])
 def test_baseline_is_the_limit_of_max_pooling(path: Path):
     cfg = load(path)
     logits, label = random_batch(cfg.model.decode_head.num_classes, 32)
@@ -201,8 +299,20 @@ def test_baseline_is_the_limit_of_max_pooling(path: Path):
     torch.testing.assert_close(objective(build_head(cfg), logits, label), limit)
 
 
-@each(PAPER)
-def test_hyper_parameters_are_the_papers(path: Path):
+@each([path for path in LOVASZ if path.name.startswith('ce_')])
+def test_baseline_of_lovasz_is_the_mean_cross_entropy_of_the_pixels_that_are_not_ignored(path: Path):
+    head = build_head(load(path))
+    logits, label = random_batch(head.num_classes, 32, n_channels=head.out_channels)
+    valid = label != IGNORED
+    if path in BINARY:
+        expected = F.binary_cross_entropy_with_logits(logits[:, 0][valid], label[valid].float())
+    else:
+        expected = cross_entropies(logits, label)[valid].mean()
+    torch.testing.assert_close(objective(head, logits, label), expected)
+
+
+@each(LMP)
+def test_hyper_parameters_are_those_of_the_paper_on_loss_max_pooling(path: Path):
     cfg = load(path)
     crop, batch, iterations, evaluated = {
         'cityscapes': ((550, 550), 2, 165_000, (150_000, 160_000, 165_000)),
@@ -216,7 +326,7 @@ def test_hyper_parameters_are_the_papers(path: Path):
     assert cfg.train_cfg.max_iters == iterations
     optimizer = cfg.optim_wrapper.optimizer
     assert (optimizer.type, optimizer.lr, optimizer.momentum) == ('SGD', 2.5e-4, 0.9)
-    assert cfg.param_scheduler == [dict(type='PolyLR', power=0.9, eta_min=0.0, begin=0, end=iterations, by_epoch=False)]
+    assert cfg.param_scheduler == poly(iterations)
     assert cfg.model.backbone.depth == 101
     assert all(at % cfg.train_cfg.val_interval == 0 for at in evaluated)
     kept = cfg.default_hooks.checkpoint
@@ -227,28 +337,127 @@ def test_hyper_parameters_are_the_papers(path: Path):
     assert path.stem.endswith(f'-{crop[0]}x{crop[1]}')
 
 
-@each(PAPER)
-def test_training_pipeline_yields_crops_of_the_papers_size(path: Path, tmp_path: Path):
+def poly(iterations: int) -> list[dict]:
+    return [dict(type='PolyLR', power=0.9, eta_min=0.0, begin=0, end=iterations, by_epoch=False)]
+
+
+@each([path for path in LOVASZ if path.parent.name == 'pascal_voc12'])
+def test_lovasz_trains_voc_on_batches_of_ten_crops(path: Path):
     cfg = load(path)
-    height, width = (1024, 2048) if path.parent.name == 'cityscapes' else (375, 500)
-    cv2.imwrite(str(tmp_path / 'image.png'), np.full((height, width, 3), 128, np.uint8))
-    cv2.imwrite(str(tmp_path / 'label.png'), np.zeros((height, width), np.uint8))
-    found = dict(
-        img_path=str(tmp_path / 'image.png'),
-        seg_map_path=str(tmp_path / 'label.png'),
+    for pipeline in training_pipelines(cfg):
+        steps = {step.type: step for step in pipeline}
+        assert steps['RandomCrop'].crop_size == cfg.model.data_preprocessor.size == (321, 321)
+        assert steps['RandomResize'].ratio_range == (0.5, 1.5)
+        assert steps['RandomFlip'].prob == 0.5
+    assert cfg.train_dataloader.batch_size == 10
+    assert cfg.model.backbone.depth == 101
+    assert cfg.model.get('auxiliary_head') is None
+    assert path.stem.endswith('-321x321')
+
+
+@each([path for path in LOVASZ if path.parent.name == 'pascal_voc12' and path not in BINARY])
+def test_schedule_of_lovasz_on_voc_is_the_papers(path: Path):
+    cfg = load(path)
+    iterations = 1000 * int(re.search(r'-(\d+)k_', path.name)[1])
+    assert iterations in (20_000, 30_000)
+    assert cfg.train_cfg.max_iters == iterations
+    assert cfg.param_scheduler == poly(iterations)
+    assert cfg.optim_wrapper.optimizer == dict(type='SGD', lr=2.5e-4, momentum=0.9, weight_decay=5e-4)
+    assert iterations % cfg.default_hooks.checkpoint.interval == iterations % cfg.train_cfg.val_interval == 0
+
+
+@each(BINARY)
+def test_schedule_of_the_hinge_is_two_epochs_at_two_learning_rates(path: Path):
+    cfg = load(path)
+    assert '-2e_' in path.name
+    assert (cfg.train_cfg.type, cfg.train_cfg.max_epochs) == ('EpochBasedTrainLoop', 2)
+    sampler = cfg.train_dataloader.sampler
+    assert (sampler.type, sampler.shuffle) == ('DefaultSampler', True), 'an endless sampler has no epochs'
+    assert cfg.default_hooks.logger.log_metric_by_epoch
+    assert cfg.default_hooks.checkpoint.by_epoch
+    assert cfg.default_hooks.checkpoint.interval == cfg.train_cfg.val_interval == 1
+    assert cfg.log_processor.by_epoch
+    assert cfg.optim_wrapper.optimizer == dict(type='SGD', lr=5e-4, momentum=0.9, weight_decay=5e-4)
+    [schedule] = cfg.param_scheduler
+    assert schedule == dict(type='MultiStepLR', milestones=[1], gamma=0.2, by_epoch=True)
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=cfg.optim_wrapper.optimizer.lr)
+    scheduler = PARAM_SCHEDULERS.build(schedule, default_args=dict(optimizer=optimizer))
+    optimizer.step()
+    scheduler.step()
+    assert optimizer.param_groups[0]['lr'] == pytest.approx(1e-4)
+
+
+@each(BINARY)
+def test_binary_head_decides_where_the_score_changes_its_sign(path: Path):
+    head = load(path).model.decode_head
+    assert (head.num_classes, head.out_channels, head.threshold) == (2, 1, 0.5)
+    model: Any = SimpleNamespace(
+        align_corners=False, out_channels=1, decode_head=SimpleNamespace(threshold=head.threshold)
+    )
+    scores = torch.tensor([-9.0, -0.01, 0.01, 9.0]).view(1, 1, 2, 2)
+    [sample] = EncoderDecoder.postprocess_result(model, scores)
+    assert sample.pred_sem_seg.data.flatten().tolist() == [0, 0, 1, 1]
+
+
+@each([path for path in LOVASZ if path.parent.name == 'cityscapes'])
+def test_lovasz_fine_tunes_on_whole_cityscapes_images_with_adam(path: Path):
+    cfg = load(path)
+    steps = [step.type for step in cfg.train_pipeline]
+    assert steps == ['LoadImageFromFile', 'LoadAnnotations', 'Resize', 'PackSegInputs'], 'no random step'
+    assert cfg.model.data_preprocessor.size == (512, 1024)
+    assert cfg.train_dataloader.batch_size == 10
+    assert cfg.optim_wrapper.optimizer == dict(type='Adam', lr=2.5e-4)
+    assert cfg.param_scheduler == poly(10_000)
+    assert cfg.train_cfg.max_iters == 10_000
+    assert cfg.default_hooks.checkpoint.interval == cfg.train_cfg.val_interval == 1000
+    assert cfg.default_hooks.checkpoint.get('max_keep_ckpts', -1) == -1, 'all snapshots are kept'
+    assert cfg.model.decode_head.num_classes == 19
+    assert cfg.model.test_cfg.mode == 'whole'
+    assert '-10k_' in path.name
+    assert path.stem.endswith('-512x1024')
+
+
+@each([path for path in LOVASZ if path.parent.name == 'cityscapes'])
+def test_lovasz_evaluates_small_cityscapes_images_against_labels_of_full_size(path: Path, tmp_path: Path):
+    item = Compose(load(path).test_dataloader.dataset.pipeline)(fake_image(tmp_path, 1024, 2048))
+    assert item['inputs'].shape == (3, 512, 1024)
+    assert item['data_samples'].gt_sem_seg.shape == item['data_samples'].ori_shape == (1024, 2048)
+
+
+def test_ade20k_differs_from_the_stock_config_in_the_loss_alone(tmp_path: Path):
+    [path] = [path for path in LEAVES if path.parent.name == 'ade20k']
+    unchanged = tmp_path / 'unchanged.py'
+    unchanged.write_text(f"_base_ = 'mmseg::deeplabv3/{path.name.removeprefix('ce-lovasz_')}'")
+    ours, stock = load(path), Config.fromfile(unchanged)
+    before, added = ours.model.decode_head.pop('loss_decode')
+    assert before == stock.model.decode_head.pop('loss_decode')
+    assert (before.type, added.type) == ('CrossEntropyLoss', 'LovaszSoftmaxLoss')
+    ours.pop('custom_imports')
+    assert ours.to_dict() == stock.to_dict()
+    assert ours.model.decode_head.num_classes == ours.model.auxiliary_head.num_classes == 150
+
+
+def fake_image(folder: Path, height: int, width: int) -> dict:
+    """A grey image that shows class 0 alone, as a data set hands it to its pipeline."""
+    cv2.imwrite(str(folder / 'image.png'), np.full((height, width, 3), 128, np.uint8))
+    cv2.imwrite(str(folder / 'label.png'), np.zeros((height, width), np.uint8))
+    return dict(
+        img_path=str(folder / 'image.png'),
+        seg_map_path=str(folder / 'label.png'),
         seg_fields=[],
         reduce_zero_label=False,
         label_map=None,
     )
+
+
+@each(PAPER)
+def test_training_pipeline_yields_crops_of_the_papers_size(path: Path, tmp_path: Path):
+    cfg = load(path)
+    height, width = (1024, 2048) if path.parent.name == 'cityscapes' else (375, 500)
+    found = fake_image(tmp_path, height, width)
     np.random.seed(0)
-    crops = []
-    for pipeline in training_pipelines(cfg):
-        transforms = [TRANSFORMS.build(step) for step in pipeline]
-        for _ in range(2):
-            item: Any = dict(found, seg_fields=[])
-            for transform in transforms:
-                item = transform(item)
-            crops.append(item)
+    pipelines = [Compose(pipeline) for pipeline in training_pipelines(cfg)]
+    crops = [pipeline(dict(found, seg_fields=[])) for pipeline in pipelines for _ in range(2)]
     batch = dict(inputs=[item['inputs'] for item in crops], data_samples=[item['data_samples'] for item in crops])
     batch = MODELS.build(cfg.model.data_preprocessor)(batch, training=True)
     crop = cfg.crop_size
@@ -263,7 +472,7 @@ def training_pipelines(cfg: Config) -> list[list[dict]]:
     return [part.pipeline for part in dataset.get('datasets', [dataset])]
 
 
-@each([path for path in PAPER if path.parent.name == 'pascal_voc12'])
+@each([path for path in PAPER if path.parent.name == 'pascal_voc12' and path not in BINARY])
 def test_voc_trains_on_both_parts_of_the_augmented_set_and_evaluates_whole_images(path: Path):
     cfg = load(path)
     parts = cfg.train_dataloader.dataset.datasets
@@ -273,7 +482,90 @@ def test_voc_trains_on_both_parts_of_the_augmented_set_and_evaluates_whole_image
     assert 'Resize' not in [step.type for step in cfg.test_dataloader.dataset.pipeline]
 
 
-@each([path for path in PAPER if path.parent.name == 'cityscapes'])
+@each([path for path in LOVASZ if path.parent.name == 'pascal_voc12' and path not in BINARY])
+def test_lovasz_can_be_evaluated_at_the_papers_three_scales(path: Path, tmp_path: Path):
+    cfg = load(path)
+    assert cfg.tta_model.type == 'SegTTAModel'
+    found = Compose(cfg.tta_pipeline)(fake_image(tmp_path, 400, 500))
+    assert [image.shape[1:] for image in found['inputs']] == [(400, 500), (300, 375), (200, 250)]
+
+
+VOC = {
+    'train': {'both': [0, 2, 8, 255], 'neither': [0, 12, 12, 255]},
+    'aug': {'bicycle': [2, 2, 0, 0], 'cat': [8, 0, 255, 0], 'dog': [12, 0, 0, 0], 'empty': [0, 0, 0, 0]},
+    'val': {'shown': [2, 8, 0, 255], 'person': [15, 15, 0, 0], 'sofa': [18, 0, 0, 0], 'ignored': [255, 255, 255, 255]},
+}
+"""Labels of four pixels for the images of a small Pascal VOC."""
+
+
+@pytest.fixture
+def voc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the small Pascal VOC, below the present one."""
+    root = tmp_path / 'data' / 'VOCdevkit' / 'VOC2012'
+    for folder in ('JPEGImages', 'SegmentationClass', 'SegmentationClassAug', 'ImageSets/Segmentation'):
+        (root / folder).mkdir(parents=True)
+    for part, labels in VOC.items():
+        (root / f'ImageSets/Segmentation/{part}.txt').write_text('\n'.join(labels) + '\n')
+        for name, label in labels.items():
+            Image.new('RGB', (2, 2)).save(root / f'JPEGImages/{name}.jpg')
+            annotated = np.array(label, np.uint8).reshape(2, 2)
+            right, wrong = ('Class', 'ClassAug') if part != 'aug' else ('ClassAug', 'Class')
+            for folder, pixels in ((right, annotated), (wrong, np.full_like(annotated, 2))):
+                image = Image.fromarray(pixels)
+                image.putpalette(bytes(range(256)) * 3)
+                image.save(root / f'Segmentation{folder}/{name}.png')
+    monkeypatch.chdir(tmp_path)
+    return root
+
+
+@pytest.mark.parametrize('target', ['bicycle', 'cat'])
+def test_script_of_the_readme_makes_the_data_of_the_binary_configs(
+    target: str, voc: Path, monkeypatch: pytest.MonkeyPatch
+):
+    [script] = re.findall(r'```python\n(.*?)```', (ROOT / 'pascal_voc12' / 'README.md').read_text(), re.DOTALL)
+    choice = "target = 'bicycle'\n"
+    assert script.count(choice) == 1
+    exec(compile(script.replace(choice, f'target = {target!r}\n'), 'README.md', 'exec'), {})
+
+    index = PascalVOCDataset.METAINFO['classes'].index(target)
+    masks = {
+        name: [label if label == 255 else int(label == index) for label in labels]
+        for part in VOC.values()
+        for name, labels in part.items()
+    }
+    folder = voc / 'OneAgainstRest' / target
+    assert {path.stem: np.array(Image.open(path)).ravel().tolist() for path in folder.glob('*.png')} == masks
+
+    train = (folder / 'train.txt').read_text().split()
+    assert set(train) <= VOC['train'].keys() | VOC['aug'].keys()
+    assert Counter(1 in masks[name] for name in train) == {True: 3, False: 3}
+    val = (folder / 'val.txt').read_text().split()
+    assert val[0] == 'shown'
+    assert len(val) == 2
+    assert val[1] in ('person', 'sofa', 'ignored')
+
+    monkeypatch.setenv('VOC_CLASS', target)
+    cfg = Config.fromfile(BINARY[0])
+    assert cfg.test_dataloader == cfg.val_dataloader
+    for loader, names in ((cfg.train_dataloader, train), (cfg.val_dataloader, val)):
+        data = DATASETS.build(loader.dataset)
+        assert data.metainfo['classes'] == ('rest', target)
+        assert len(data) == len(names)
+        for i, name in enumerate(names):
+            sample = data[i]['data_samples']
+            labels = sample.gt_sem_seg.data.flatten().tolist()
+            assert Path(sample.img_path).stem == Path(sample.seg_map_path).stem == name
+            assert labels == masks[name] if loader is cfg.val_dataloader else set(labels) <= set(masks[name])
+
+
+def test_binary_configs_are_of_the_bicycle_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv('VOC_CLASS', raising=False)
+    cfg = Config.fromfile(BINARY[0])
+    assert cfg.train_dataloader.dataset.ann_file == 'OneAgainstRest/bicycle/train.txt'
+    assert cfg.train_dataloader.dataset.metainfo.classes == ('rest', 'bicycle')
+
+
+@each([path for path in LMP if path.parent.name == 'cityscapes'])
 def test_cityscapes_evaluates_five_tiles_of_full_height_that_overlap(path: Path):
     widths = []
 

@@ -22,6 +22,7 @@ Reference:
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -37,8 +38,8 @@ def shares_in_order(foreground: Tensor, background: Tensor) -> Tensor:
     """
     total = foreground.sum(-1, keepdim=True, dtype=foreground.dtype)
     intersection = total - foreground.cumsum(-1, dtype=foreground.dtype)
-    union = total + background.cumsum(-1, dtype=background.dtype)
-    before = union - background
+    before = total + _before(background)
+    union = before + background
     of_foreground = foreground / union
     # With nothing in the union, the first pixel that enters it brings the whole loss.
     of_background = torch.where(before > 0, intersection / before, 1) * (background / union)
@@ -57,8 +58,8 @@ def shares_of_cells(foreground: Tensor, background: Tensor) -> tuple[Tensor, Ten
         The share of a unit of foreground, and that of a unit of background, each of shape [..., T].
     """
     total = foreground.sum(-1, keepdim=True)
-    intersection = (total - _above(foreground)).clamp(min=0)
-    union = total + _above(background)
+    intersection = (total - _before(foreground.flip(-1)).flip(-1)).clamp(min=0)
+    union = total + _before(background.flip(-1)).flip(-1)
     r = background / union
     # log(1+r)/r and (log(1+r) - r/(1+r))/r², by their series where the quotients would cancel.
     small = r < 1e-4
@@ -75,6 +76,6 @@ def shares_of_cells(foreground: Tensor, background: Tensor) -> tuple[Tensor, Ten
     )
 
 
-def _above(mass: Tensor) -> Tensor:
-    """The mass in the cells above each cell."""
-    return mass.flip(-1).cumsum(-1).flip(-1) - mass
+def _before(mass: Tensor) -> Tensor:
+    """The mass before each place; not a difference, in which a small mass would be lost beside a large one."""
+    return F.pad(mass[..., :-1].cumsum(-1, dtype=mass.dtype), (1, 0))

@@ -1,10 +1,13 @@
 """Losses whose weights change during training: cross-entropy first, say, and the Lovász loss later."""
 
-from collections.abc import Mapping, Sequence
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
+from torch import nn
 
 from mmseg_nondecomp.registry import HOOKS
 
@@ -41,31 +44,20 @@ class LossWeightHook(Hook):
                 f'Parameter `weights` should map loss names to lists of (share, weight). Found {weights!r}.'
             )
         for name, points in weights.items():
-            try:
-                shares = [float(share) for share, _ in points]
-            except (TypeError, ValueError):
-                raise TypeError(
-                    f'Parameter `weights` should give {name!r} a list of (share, weight). Found {points!r}.'
-                ) from None
-            if not shares or shares[0] != 0 or shares != sorted(set(shares)) or shares[-1] > 1:
-                raise ValueError(
-                    'Parameter `weights` should list shares of training that start at 0 and grow up to 1. '
-                    f'Found {shares} for {name!r}.'
-                )
+            _check_points(name, points)
         self.weights = weights
         self.losses: dict[str, list[Any]] = {}
 
     def before_train(self, runner: Runner) -> None:
         """Find the losses."""
-        modules = [module for module in runner.model.modules() if hasattr(module, 'loss_weight')]
-        found = {name for module in modules if isinstance(name := getattr(module, 'loss_name', None), str)}
-        missing = set(self.weights) - found
+        losses = list(_losses(runner.model))
+        missing = set(self.weights) - {loss.loss_name for loss in losses}
         if missing:
             raise ValueError(
-                f'Parameter `weights` should name losses of the model, which are {sorted(found)}. '
-                f'Found {sorted(missing)}.'
+                'Parameter `weights` should name losses of the model, which are '
+                f'{sorted({loss.loss_name for loss in losses})}. Found {sorted(missing)}.'
             )
-        self.losses = {name: [m for m in modules if getattr(m, 'loss_name', None) == name] for name in self.weights}
+        self.losses = {name: [loss for loss in losses if loss.loss_name == name] for name in self.weights}
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
         """Set the weights of this iteration."""
@@ -73,3 +65,28 @@ class LossWeightHook(Hook):
         for name, points in self.weights.items():
             for loss in self.losses[name]:
                 loss.loss_weight = [weight for share, weight in points if share <= progress][-1]
+
+
+def _check_points(name: str, points: Any) -> None:
+    is_list = isinstance(points, Sequence) and all(isinstance(p, Sequence) and len(p) == 2 for p in points)
+    if not is_list or not all(isinstance(number, (int, float)) for point in points for number in point):
+        raise TypeError(
+            f'Parameter `weights` should give {name!r} a list of (share, weight), both numbers. Found {points!r}.'
+        )
+    shares = [share for share, _ in points]
+    if not shares or shares[0] != 0 or not all(a < b for a, b in itertools.pairwise([*shares, 1])):
+        raise ValueError(
+            'Parameter `weights` should list shares of training that start at 0 and grow, each below 1. '
+            f'Found {shares} for {name!r}.'
+        )
+    if not all(math.isfinite(weight) for _, weight in points):
+        raise ValueError(f'Parameter `weights` should be finite. Found {points!r} for {name!r}.')
+
+
+def _losses(module: nn.Module) -> Iterator[Any]:
+    """The losses of a model, but not those that a loss is made of."""
+    for child in module.children():
+        if isinstance(getattr(child, 'loss_name', None), str) and hasattr(child, 'loss_weight'):
+            yield child
+        else:
+            yield from _losses(child)

@@ -73,5 +73,5 @@ def test_bad_share_is_named(worst, error):
 
 
 def test_soft_targets_have_no_decisions():
-    with pytest.raises(TypeError, match=r'.*float32'):
+    with pytest.raises(TypeError, match=r'`target`.*float32'):
         JaccardIndexByImage(2).update(torch.rand(1, 2, 4), torch.rand(1, 2, 4))
