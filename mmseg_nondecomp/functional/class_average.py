@@ -24,6 +24,18 @@ def check_classes(classes: Classes) -> None:
         raise ValueError(f'Parameter `classes` should list class indices from 0 on, each once. Found {list(classes)}.')
 
 
+def class_weights(values: Tensor | Sequence[float] | None) -> Tensor | None:
+    """The weights of classes as a tensor; an exception unless they are non-negative numbers."""
+    if values is None:
+        return None
+    if isinstance(values, str):
+        raise TypeError(f'Parameter `class_weight` should be a list of numbers. Found {values!r}.')
+    weights = torch.as_tensor(values, dtype=torch.float32)
+    if weights.dim() != 1 or not bool((weights >= 0).all()):
+        raise ValueError(f'Parameter `class_weight` should hold non-negative numbers. Found {values}.')
+    return weights
+
+
 def class_average(
     losses: Tensor, present: Tensor, filled: Tensor, classes: Classes, class_weight: Tensor | None = None
 ) -> Tensor:

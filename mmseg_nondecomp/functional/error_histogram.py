@@ -39,7 +39,7 @@ class ProbabilityCells:
         """The cell of each error, int32; that of a NaN is any."""
         half = (self.number - 1) / 2
         place = errors * half**2
-        place = place.sqrt().sub_((half**2 - place).sqrt_())
+        place = place.sqrt().sub_((half**2 - place).clamp_(min=0).sqrt_())
         return place.add_(half).ceil_().int().clamp_(0, self.number - 1)
 
     def centres(self, device: torch.device) -> Tensor:
@@ -80,7 +80,7 @@ class MarginCells:
     def centres(self, device: torch.device) -> Tensor:
         """The error in the middle of each cell, float64, of shape [T]."""
         place = torch.arange(self.number, dtype=torch.float64, device=device).sub(0.5).clamp(min=0)
-        return (place / self.per_unit + self.lowest).sinh().div(100).add(1).clamp(min=0)
+        return torch.where(place > 0, (place / self.per_unit + self.lowest).sinh() / 100 + 1, 0)
 
 
 Cells = ProbabilityCells | MarginCells
@@ -140,8 +140,8 @@ def _roles(scores: Tensor, target: Tensor, mass: Tensor, cells: Cells) -> list[R
     if target.is_floating_point():
         present = torch.where(exists, cells.top - scores, 0).clamp_(min=0)
         return [
-            _role(cells.of(absent), (1 - target) * mass, absent),
-            _role(cells.of(present) + cells.number, target * mass, present),
+            _role(cells.of(absent), (1 - target) * mass, torch.where(target < 1, absent, 0)),
+            _role(cells.of(present) + cells.number, target * mass, torch.where(target > 0, present, 0)),
         ]
     n_classes = scores.shape[1]
     label = target.unsqueeze(1).clamp(max=n_classes - 1)

@@ -83,4 +83,5 @@ def descending_order(values: Tensor) -> Tensor:
     if values.dim() > 1:
         return values.argsort(-1, descending=True)
     integer, infinity = (torch.int64, 0x7FF << 52) if values.dtype == torch.float64 else (torch.int32, 0xFF << 23)
-    return (infinity - values.contiguous().view(integer)).argsort()
+    values = values.contiguous() + 0  # which makes a negative zero a positive one
+    return (infinity - values.view(integer)).argsort()

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import class_average
-from mmseg_nondecomp.functional.items import class_items, valid_items
+from mmseg_nondecomp.functional.items import can_be_read, class_items, valid_items
 from mmseg_nondecomp.functional.lovasz import sorted_losses
 
 
@@ -35,11 +35,13 @@ def lovasz_hinge(logits: Tensor, target: Tensor, per_image: bool = False, ignore
         M. Berman, A. Rannen Triki, M. B. Blaschko: The Lovász-Softmax loss. CVPR 2018.
         https://arxiv.org/abs/1705.08790
     """
-    if logits.shape != target.shape:
+    if logits.dim() == 0 or logits.shape != target.shape:
         raise ValueError(
-            'Parameters `logits` and `target` should have the same shape. '
+            'Parameters `logits` and `target` should have the same shape [N, *]. '
             f'Found {tuple(logits.shape)} and {tuple(target.shape)}.'
         )
+    if target.is_floating_point() and can_be_read(target) and (target != target.round()).any():
+        raise ValueError(f'Parameter `target` should hold 0 and 1. Found {target[target != target.round()][0].item()}.')
     scores = logits.unsqueeze(1)
     valid = valid_items(scores, target.long(), None, ignore_index, 2, 'logits')
     items = class_items(

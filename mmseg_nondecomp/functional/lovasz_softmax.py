@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average
+from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
 from mmseg_nondecomp.functional.error_histogram import ProbabilityCells
 from mmseg_nondecomp.functional.items import class_items, valid_items
 from mmseg_nondecomp.functional.lovasz import binned_losses, sorted_losses
@@ -68,8 +67,7 @@ def lovasz_softmax(
         losses = sorted_losses(items, 1.0, per_image)
     else:
         losses = binned_losses(items, ProbabilityCells(bins), per_image)
-    weights = None if class_weight is None else torch.as_tensor(class_weight, dtype=items.scores.dtype)
-    return class_average(*losses, classes, weights)
+    return class_average(*losses, classes, class_weights(class_weight))
 
 
 def check_bins(bins: int | None) -> None:

@@ -59,6 +59,8 @@ def prox_lovasz_hinge(margins: Tensor, foreground: Tensor, lam: float) -> Tensor
             'Parameters `margins` and `foreground` should have the same shape [P]. '
             f'Found {tuple(margins.shape)} and {tuple(foreground.shape)}.'
         )
+    if not bool(((foreground == 0) | (foreground == 1)).all()):
+        raise ValueError('Parameter `foreground` should hold 0 and 1 only.')
     check_lam('lam', lam)
     if not margins.isfinite().all():
         raise ValueError('Parameter `margins` should be finite. Found NaN or infinity.')

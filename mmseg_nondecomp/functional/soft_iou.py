@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average
+from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
 from mmseg_nondecomp.functional.items import Items, class_items, valid_items
 from mmseg_nondecomp.functional.lovasz import ClassLosses
 
@@ -58,8 +58,7 @@ def soft_iou(
     n_classes = probs.shape[1] if probs.dim() > 1 else 0
     valid = valid_items(probs, target, None, ignore_index, max(n_classes, 2), 'probs')
     items = class_items(probs, target, valid, None, zero_is_class=False)
-    weights = None if class_weight is None else torch.as_tensor(class_weight, dtype=items.scores.dtype)
-    return class_average(*soft_losses(items, per_image), classes, weights)
+    return class_average(*soft_losses(items, per_image), classes, class_weights(class_weight))
 
 
 def soft_losses(items: Items, per_image: bool, total: Callable[[Tensor], Tensor] = lambda sums: sums) -> ClassLosses:

@@ -1,10 +1,8 @@
 """What all losses share: the arguments of a config."""
 
-from collections.abc import Sequence
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import nn
 
 from mmseg_nondecomp.losses.scope import check_scope
 
@@ -51,15 +49,3 @@ def check_reduction(reduction_override: str | None) -> None:
         raise ValueError(
             f'Parameter `reduction_override` should be None, "none", "mean" or "sum". Found {reduction_override!r}.'
         )
-
-
-def class_weights(values: Sequence[float] | None) -> Tensor | None:
-    """The weights as a tensor; an exception unless they are non-negative numbers."""
-    if values is None:
-        return None
-    if isinstance(values, str):
-        raise TypeError(f'Parameter `class_weight` should be a list of numbers. Found {values!r}.')
-    weights = torch.as_tensor(values, dtype=torch.float32)
-    if weights.dim() != 1 or not bool((weights >= 0).all()):
-        raise ValueError(f'Parameter `class_weight` should hold non-negative numbers. Found {values}.')
-    return weights

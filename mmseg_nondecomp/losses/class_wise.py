@@ -6,11 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average
+from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
 from mmseg_nondecomp.functional.items import Items, class_items, valid_items
 from mmseg_nondecomp.functional.jaccard_counts import jaccard_counts, mean_jaccard
 from mmseg_nondecomp.functional.lovasz import ClassLosses
-from mmseg_nondecomp.losses.base import SetLoss, check_reduction, class_weights
+from mmseg_nondecomp.losses.base import SetLoss, check_reduction
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
 from mmseg_nondecomp.losses.scope import reduction_over
 

@@ -6,10 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmseg_nondecomp.functional.class_average import class_weights
 from mmseg_nondecomp.functional.items import valid_items
 from mmseg_nondecomp.functional.max_pooling import check_p, check_ratio, pool, pooled_items, pooling_weights
 from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, cross_entropy, focal
-from mmseg_nondecomp.losses.base import SetLoss, check_reduction, class_weights
+from mmseg_nondecomp.losses.base import SetLoss, check_reduction
 from mmseg_nondecomp.losses.monitor import log_scalar
 from mmseg_nondecomp.losses.registered_pixel_loss import RegisteredPixelLoss
 from mmseg_nondecomp.losses.scope import mean_over_sets, reduction_over, rows_of
