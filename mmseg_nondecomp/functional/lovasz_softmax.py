@@ -48,6 +48,7 @@ def lovasz_softmax(
         ValueError: If a shape or a value is out of range.
 
     Example:
+        >>> import torch
         >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
         >>> lovasz_softmax(probs, torch.tensor([0, 1, 1]))
         tensor(0.4333)
