@@ -36,11 +36,11 @@ class ProbabilityCells:
         return 3 * self.bins + 1
 
     def of(self, errors: Tensor) -> Tensor:
-        """The cell of each error, int32; that of a NaN is any."""
+        """The cell of each error, of a small integer type; that of a NaN is any."""
         half = (self.number - 1) / 2
         place = errors * half**2
         place = place.sqrt().sub_((half**2 - place).clamp_(min=0).sqrt_())
-        return place.add_(half).ceil_().int().clamp_(0, self.number - 1)
+        return place.add_(half).ceil_().to(_narrow(self.number)).clamp_(0, self.number - 1)
 
     def centres(self, device: torch.device) -> Tensor:
         """The error in the middle of each cell, float64, of shape [T]."""
@@ -73,9 +73,9 @@ class MarginCells:
         return (self.number - 1) / (self.highest - self.lowest)
 
     def of(self, errors: Tensor) -> Tensor:
-        """The cell of each error, int32; that of a NaN is any."""
+        """The cell of each error, of a small integer type; that of a NaN is any."""
         place = errors.sub(1).mul_(100).asinh_().sub_(self.lowest).mul_(self.per_unit)
-        return place.clamp_(max=self.number - 1).ceil_().int().clamp_(min=0)
+        return place.clamp_(-1, self.number - 1).ceil_().to(_narrow(self.number)).clamp_(0, self.number - 1)
 
     def centres(self, device: torch.device) -> Tensor:
         """The error in the middle of each cell, float64, of shape [T]."""
@@ -84,6 +84,11 @@ class MarginCells:
 
 
 Cells = ProbabilityCells | MarginCells
+
+
+def _narrow(number: int) -> torch.dtype:
+    """The smallest type for the places in both rows of cells: what is kept for the backward pass costs half a float."""
+    return torch.int16 if 2 * number < 2**15 else torch.int32
 
 
 class ErrorHistogram(NamedTuple):
@@ -123,7 +128,7 @@ class Role(NamedTuple):
     """One way in which scores count: as background, as foreground, or each as the one that it is."""
 
     cell: Tensor
-    """The place in a histogram that has both rows of cells in one, int64, of shape [n, C, p]."""
+    """The place in a histogram that has both rows of cells in one, of shape [n, C, p]."""
     mass: Tensor
     """How much it counts, float64, broadcast to the same shape."""
     errors: Tensor
@@ -156,7 +161,7 @@ def _roles(scores: Tensor, target: Tensor, mass: Tensor, cells: Cells) -> list[R
 def _role(cell: Tensor, mass: Tensor, errors: Tensor) -> Role:
     errors = errors.double()
     # A mass of integers is 1 where the error has not been set to 0.
-    return Role(cell.long(), mass.double(), errors.mul_(mass) if mass.is_floating_point() else errors)
+    return Role(cell, mass.double(), errors.mul_(mass) if mass.is_floating_point() else errors)
 
 
 def _blocks(scores: Tensor, per_image: bool) -> list[tuple[slice, slice]]:
@@ -182,16 +187,16 @@ class _Histogram(torch.autograd.Function):
         shape = (len(scores) if per_image else 1, scores.shape[1], 2 * cells.number)
         counts = torch.zeros(shape, dtype=torch.float64, device=scores.device)
         sums = torch.zeros_like(counts)
-        narrow = torch.int16 if 2 * cells.number < 2**15 else torch.int32
         n_roles = 2 if target.is_floating_point() else 1
-        kept = [torch.empty_like(scores, dtype=narrow) for _ in range(n_roles)]
+        kept = [torch.empty_like(scores, dtype=_narrow(cells.number)) for _ in range(n_roles)]
         for images, pixels in _blocks(scores, per_image):
             rows = images if per_image else slice(None)
             parts = _roles(scores[images, :, pixels], target[images, ..., pixels], mass[images, pixels], cells)
-            for cell, part in zip(kept, parts, strict=True):
-                cell[images, :, pixels] = part.cell
-                counts[rows].scatter_add_(2, part.cell, part.mass.expand_as(part.cell))
-                sums[rows].scatter_add_(2, part.cell, part.errors)
+            for cells_of_role, part in zip(kept, parts, strict=True):
+                cells_of_role[images, :, pixels] = part.cell
+                place = part.cell.long()
+                counts[rows].scatter_add_(2, place, part.mass.expand_as(place))
+                sums[rows].scatter_add_(2, place, part.errors)
         ctx.save_for_backward(target, mass, *kept)
         ctx.cells, ctx.per_image, ctx.dtype = cells, per_image, scores.dtype
         counts, sums = (part.unflatten(2, (2, cells.number)) for part in (counts, sums))

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from mmseg_nondecomp.functional.class_average import check_classes, class_average
+from mmseg_nondecomp.functional.class_average import check_classes, class_average, class_weights
 
 
 def average(losses, classes='present', present=None, filled=None, class_weight=None):
@@ -127,3 +127,24 @@ def test_classes_that_are_fine(classes):
 def test_classes_that_are_not(classes, error, found):
     with pytest.raises(error, match=f'`classes`.*Found {found}'):
         check_classes(classes)
+
+
+def test_weights_of_classes_are_a_tensor_or_none():
+    assert class_weights(None) is None
+    for values in ([0, 1.5], (0.0, 1.5), torch.tensor([0, 1.5])):
+        assert class_weights(values).tolist() == [0, 1.5]
+
+
+@pytest.mark.parametrize(
+    ('values', 'error', 'found'),
+    [
+        ([1.0, -0.5], ValueError, r'\[1.0, -0.5\]'),
+        ([1.0, math.nan], ValueError, r'\[1.0, nan\]'),
+        ([[1.0, 2.0]], ValueError, r'\[\[1.0, 2.0\]\]'),
+        (2.0, ValueError, '2.0'),
+        ('weights.npy', TypeError, "'weights.npy'"),
+    ],
+)
+def test_weights_that_are_none(values, error, found):
+    with pytest.raises(error, match=f'`class_weight`.*Found {found}'):
+        class_weights(values)

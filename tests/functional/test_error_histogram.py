@@ -61,7 +61,7 @@ def test_cells_of_probabilities_are_narrow_and_ordered(bins, dtype):
     errors = torch.linspace(0, 1, 400_001, dtype=torch.float64)
     errors = torch.cat([errors, errors[1:] ** 4, 1 - errors[1:] ** 4]).sort().values.to(dtype)
     cell = cells.of(errors)
-    assert cell.dtype == torch.int32
+    assert cell.dtype in (torch.int16, torch.int32)
     assert bool((cell.diff() >= 0).all())
     assert cell[-1] == cells.number - 1
     assert bool((cell[errors == 0] == 0).all())
@@ -80,7 +80,7 @@ def test_cells_of_margins_are_as_fine_as_the_logit_is_small(bins, dtype):
     errors = torch.linspace(math.asinh(-100), math.asinh(1e8), 400_001, dtype=torch.float64).sinh() / 100 + 1
     errors = torch.cat([torch.zeros(1), errors.clamp(0, 1e6), torch.tensor([2e6, 1e30, math.inf])]).to(dtype)
     cell = cells.of(errors)
-    assert cell.dtype == torch.int32
+    assert cell.dtype in (torch.int16, torch.int32)
     assert bool((cell.diff() >= 0).all())
     assert bool((cell[errors == 0] == 0).all())
     assert bool((cell[errors > 2e-5] > 0).all())
@@ -101,7 +101,7 @@ def test_centres_lie_in_their_cells(cells, bins):
     assert centres.dtype == torch.float64
     assert centres[0].abs() < 1e-30  # the first cell is for errors of 0
     assert (centres.diff() > 0).all()
-    assert torch.equal(cells.of(centres)[1:], torch.arange(1, cells.number, dtype=torch.int32))
+    assert cells.of(centres)[1:].tolist() == list(range(1, cells.number))
 
 
 @each_dtype

@@ -169,11 +169,10 @@ def test_a_foreground_beyond_the_range_of_half_precision():
     assert lovasz_extension(errors, torch.ones(70_000).half()).item() == pytest.approx(0.5, rel=1e-6)
 
 
-@pytest.mark.parametrize('share', [0.3, 0.001])
-def test_slopes_of_two_million_pixels_do_not_cancel(share):
+def test_slopes_of_two_million_pixels_do_not_cancel():
     n, rng = 2**21, np.random.default_rng(0)
     place = rng.permutation(n)
-    errors, foreground = (place + 0.5) / n, rng.random(n) < share
+    errors, foreground = (place + 0.5) / n, rng.random(n) < 0.1
     found = gradient(torch.tensor(errors).float(), torch.tensor(foreground)).numpy()[np.argsort(-place)]
 
     def steps(dtype):

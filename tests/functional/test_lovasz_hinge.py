@@ -157,6 +157,12 @@ def test_layout_in_memory_is_no_matter():
     )
 
 
+def test_compiles_without_graph_breaks():
+    logits, target = scene()
+    loss = torch.compile(lambda x: lovasz_hinge(x, target), fullgraph=True, backend='eager')
+    assert loss(logits).item() == pytest.approx(lovasz_hinge(logits, target).item(), rel=1e-12)
+
+
 L, T = torch.zeros(2, 5), torch.zeros(2, 5, dtype=torch.long)
 
 

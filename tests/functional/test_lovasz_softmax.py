@@ -212,6 +212,16 @@ def test_a_weighted_mean_is_never_above_one(family, bins):
 
 
 @exact_and_binned
+def test_class_weights_are_as_precise_as_the_scores(bins):
+    logits, target = scene('random', 3)
+    loss, thirds = (
+        lovasz_softmax(logits.softmax(1), target, [0, 1], class_weight=weight, bins=bins).item()
+        for weight in ([1, 3, 0], [1 / 3, 1, 0])
+    )
+    assert thirds == pytest.approx(loss, rel=1e-14)
+
+
+@exact_and_binned
 def test_an_absent_class_costs_the_highest_probability_that_it_gets(bins):
     probs = scene('random', 4)[0].softmax(1)
     target = torch.arange(150).view(3, 50) % 3
@@ -410,12 +420,13 @@ def test_eight_million_pixels():
 
 
 @exact_and_binned
-def test_compiles_without_graph_breaks(bins):
+@pytest.mark.parametrize('class_weight', [None, [1.0, 2.0, 3.0]], ids=str)
+def test_compiles_without_graph_breaks(bins, class_weight):
     logits, target = scene('random', 3, dtype=torch.float32)
     target[:, ::5] = 255
 
     def loss(probs):
-        return lovasz_softmax(probs, target, bins=bins)
+        return lovasz_softmax(probs, target, class_weight=class_weight, bins=bins)
 
     found = torch.compile(loss, fullgraph=True, backend='eager')(logits.softmax(1))
     assert found.item() == pytest.approx(loss(logits.softmax(1)).item(), rel=1e-6)

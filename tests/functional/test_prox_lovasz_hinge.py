@@ -201,7 +201,7 @@ def test_the_envelope_is_the_least_objective_and_its_gradient_the_step(family, f
 def test_gradcheck_of_the_envelope(foreground, lam):
     """Even where pixels are tied, or stuck together by the operator."""
     for family in ('around zero', 'ties', 'large'):
-        margins, is_foreground = pixels(family, foreground, 10)
+        margins, is_foreground = pixels(family, foreground, 6)
         margins = margins + 1e-3 * (margins == 0)
         call = lambda m, is_foreground=is_foreground: envelope(m, is_foreground, lam)  # noqa: E731
         assert torch.autograd.gradcheck(call, margins.requires_grad_(), eps=1e-5, atol=1e-4)

@@ -191,6 +191,14 @@ def test_any_number_of_dimensions_and_any_layout(shape):
         assert soft_iou(layout, target).item() == pytest.approx(float(expected), rel=1e-12)
 
 
+@pytest.mark.parametrize('class_weight', [None, [1.0, 2.0, 3.0, 4.0]], ids=str)
+def test_compiles_without_graph_breaks(class_weight):
+    probs, target = scene()
+    loss = torch.compile(lambda x: soft_iou(x, target, class_weight=class_weight), fullgraph=True, backend='eager')
+    expected = soft_iou(probs, target, class_weight=class_weight).item()
+    assert loss(probs).item() == pytest.approx(expected, rel=1e-12)
+
+
 P, T = torch.full((2, 3, 5), 1 / 3), torch.zeros(2, 5, dtype=torch.long)
 
 
