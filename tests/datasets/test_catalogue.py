@@ -14,4 +14,5 @@ def test_look_alike_things_share_their_colours_and_differ_in_something_else():
             first, second = things[frequent], things[rare]
             assert first.family == second.family
             assert first.family in FAMILIES
-            assert (first.outline, first.degrees, first.home) != (second.outline, second.degrees, second.home)
+            looks = [(thing.outline, thing.degrees, thing.hatched, thing.home) for thing in (first, second)]
+            assert looks[0] != looks[1]

@@ -77,6 +77,21 @@ def test_stock_training_pipeline_packs_an_item(tmp_path: Path):
     assert set(label.unique().tolist()) <= {*range(len(CLASSES)), 255}
 
 
+def test_some_classes_against_the_rest(tmp_path: Path):
+    load = [dict(type='LoadImageFromFile'), dict(type='LoadAnnotations')]
+    metainfo = dict(classes=('rest', 'bar', 'disk'), palette=[[0, 0, 0], [1, 1, 1], [2, 2, 2]])
+    some = LongTailShapes(tmp_path, 'val', num_images=3, metainfo=metainfo, pipeline=load)
+    every = LongTailShapes(tmp_path, 'val', num_images=3, pipeline=load)
+    bar, disk = CLASSES.index('bar'), CLASSES.index('disk')
+    for found, true in zip(some, every, strict=True):
+        label = true['gt_seg_map']
+        expected = np.select([label == 255, label == bar, label == disk], [255, 1, 2], 0)
+        assert (found['gt_seg_map'] == expected).all()
+    assert {1, 2} & set(np.unique(np.stack([item['gt_seg_map'] for item in some])))
+    with pytest.raises(ValueError, match='moon'):
+        LongTailShapes(tmp_path, 'val', num_images=3, metainfo=dict(classes=('rest', 'moon')))
+
+
 def test_survives_pickling(tmp_path: Path):
     dataset = LongTailShapes(str(tmp_path), pipeline=LOAD, **SMALL)
     copy = pickle.loads(pickle.dumps(dataset))
