@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mmseg_nondecomp.functional.items import can_be_read
+
 Classes = str | Sequence[int]
 
 
@@ -24,14 +26,14 @@ def check_classes(classes: Classes) -> None:
         raise ValueError(f'Parameter `classes` should list class indices from 0 on, each once. Found {list(classes)}.')
 
 
-def class_weights(values: Tensor | Sequence[float] | None) -> Tensor | None:
+def class_weights(values: Tensor | Sequence[float] | None, dtype: torch.dtype = torch.float32) -> Tensor | None:
     """The weights of classes as a tensor; an exception unless they are non-negative numbers."""
     if values is None:
         return None
     if isinstance(values, str):
         raise TypeError(f'Parameter `class_weight` should be a list of numbers. Found {values!r}.')
-    weights = torch.as_tensor(values, dtype=torch.float32)
-    if weights.dim() != 1 or not bool((weights >= 0).all()):
+    weights = torch.as_tensor(values, dtype=dtype)
+    if weights.dim() != 1 or (can_be_read(weights) and not bool((weights >= 0).all())):
         raise ValueError(f'Parameter `class_weight` should hold non-negative numbers. Found {values}.')
     return weights
 

@@ -68,7 +68,7 @@ def lovasz_softmax(
         losses = sorted_losses(items, 1.0, per_image)
     else:
         losses = binned_losses(items, ProbabilityCells(bins), per_image)
-    return class_average(*losses, classes, class_weights(class_weight))
+    return class_average(*losses, classes, class_weights(class_weight, items.scores.dtype))
 
 
 def check_bins(bins: int | None) -> None:

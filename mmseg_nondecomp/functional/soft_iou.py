@@ -58,7 +58,7 @@ def soft_iou(
     n_classes = probs.shape[1] if probs.dim() > 1 else 0
     valid = valid_items(probs, target, None, ignore_index, max(n_classes, 2), 'probs')
     items = class_items(probs, target, valid, None, zero_is_class=False)
-    return class_average(*soft_losses(items, per_image), classes, class_weights(class_weight))
+    return class_average(*soft_losses(items, per_image), classes, class_weights(class_weight, items.scores.dtype))
 
 
 def soft_losses(items: Items, per_image: bool, total: Callable[[Tensor], Tensor] = lambda sums: sums) -> ClassLosses:
