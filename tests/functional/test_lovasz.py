@@ -101,6 +101,17 @@ def test_a_set_of_background_alone_is_filled(per_image):
 
 @each_kind
 @per_image_or_not
+@pytest.mark.parametrize('top', [1.0, 2.0])
+def test_gradcheck_of_sorted_losses(kind, per_image, top):
+    items = Items(*(part[..., :9] for part in scene(kind, top=top)))
+    assert torch.autograd.gradcheck(
+        lambda scores: sorted_losses(items._replace(scores=scores), top, per_image).losses,
+        items.scores.clone().requires_grad_(),
+    )
+
+
+@each_kind
+@per_image_or_not
 def test_nothing_that_has_no_mass_leaves_a_trace(kind, per_image):
     items = scene(kind)
     poisoned = items.scores.masked_fill(items.mass.unsqueeze(1) == 0, math.nan).requires_grad_()

@@ -8,6 +8,8 @@ from reference import lovasz as reference
 from torchmetrics.functional.classification import multiclass_jaccard_index
 
 from mmseg_nondecomp.functional import soft_iou
+from mmseg_nondecomp.functional.items import Items
+from mmseg_nondecomp.functional.soft_iou import soft_losses
 
 per_image_or_not = pytest.mark.parametrize('per_image', [False, True])
 
@@ -54,6 +56,18 @@ def test_equals_the_oracle_on_soft_labels(n_classes, per_image):
         for classes in ('present', 'all', [0]):
             expected = float(reference.soft_iou(probs, shares, classes, per_image))
             assert soft_iou(probs, shares, classes, per_image).item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize('soft', [False, True])
+@per_image_or_not
+def test_pixels_count_as_often_as_their_mass_says(soft, per_image):
+    probs, target = scene()
+    target = soft_labels() if soft else target
+    mass = torch.tensor(np.random.default_rng(2).exponential(size=(3, 30))) * (torch.arange(30) % 4 > 0)
+    found = soft_losses(Items(probs, target, mass), per_image).losses.mean(0)
+    for c in range(4):
+        expected = float(reference.soft_iou(probs, target, [c], per_image, mass=mass))
+        assert found[c].item() == pytest.approx(expected, rel=1e-12)
 
 
 def test_hard_labels_have_the_intersection_and_union_of_rahman_and_wang():
