@@ -16,6 +16,7 @@ def test_examples_run(block):
 
 @pytest.mark.parametrize('block', [block for block in BLOCKS if 'import torch' not in block])
 def test_config_lines_apply_to_a_stock_config(block, tmp_path):
+    import mmseg.models  # noqa: F401  (registers the stock losses)
     from mmseg.registry import MODELS
 
     path = tmp_path / 'mine.py'
