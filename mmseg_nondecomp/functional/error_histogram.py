@@ -54,7 +54,7 @@ class MarginCells:
     r"""Cells for errors of a hinge up to a million: about as fine as the logit :math:`e - 1` is small.
 
     Cells are equally wide in :math:`\operatorname{asinh}(100\,(e - 1))`, so neither an outlier nor a network that has
-    yet to say anything makes them coarse. The first is for errors of 0 alone, the last for all beyond the range.
+    yet to say anything makes them coarse. The first is for errors of 0 (to 1e-5), the last for all beyond the range.
     """
 
     bins: int
