@@ -1,11 +1,10 @@
+from collections import OrderedDict
+
 import pytest
 from mmengine.registry import DefaultScope
 
 
 @pytest.fixture(autouse=True)
-def _no_default_scope_left_behind():
-    """A Runner sets MMEngine's default scope for good; the next test builds by name as in a new process."""
-    before = DefaultScope._instance_dict.copy()
-    yield
-    DefaultScope._instance_dict.clear()
-    DefaultScope._instance_dict.update(before)
+def _no_default_scope(monkeypatch):
+    """Each test builds by name as in a new process; a Runner, in a shared fixture too, sets the scope for good."""
+    monkeypatch.setattr(DefaultScope, '_instance_dict', OrderedDict())

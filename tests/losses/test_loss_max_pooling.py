@@ -1,5 +1,4 @@
 import math
-from collections import OrderedDict
 
 import pytest
 import torch
@@ -7,7 +6,6 @@ import torch.nn.functional as F
 from mmengine.config import Config
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper
-from mmengine.registry import DefaultScope
 from mmengine.runner import Runner
 from mmengine.structures import InstanceData, PixelData
 from reference import max_pooling as reference
@@ -15,12 +13,6 @@ from reference import max_pooling as reference
 from mmseg_nondecomp import LossMaxPooling
 from mmseg_nondecomp.functional import loss_max_pooling
 from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, focal
-
-
-@pytest.fixture(autouse=True)
-def _no_default_scope(monkeypatch):
-    """A Runner leaves its scope behind for whatever is built after it."""
-    monkeypatch.setattr(DefaultScope, '_instance_dict', OrderedDict())
 
 
 def batch(n_classes=5):

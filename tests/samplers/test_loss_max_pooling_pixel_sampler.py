@@ -1,11 +1,9 @@
 import math
-from collections import OrderedDict
 from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from mmengine.registry import DefaultScope
 from mmengine.structures import PixelData
 from mmseg.models.decode_heads import FCNHead
 from mmseg.registry import TASK_UTILS
@@ -17,12 +15,6 @@ from mmseg_nondecomp.functional import max_pooling_weights
 CROSS_ENTROPY = dict(type='CrossEntropyLoss', avg_non_ignore=True)
 SIGMOID = dict(type='CrossEntropyLoss', avg_non_ignore=True, use_sigmoid=True, loss_name='loss_bce')
 DICE = dict(type='DiceLoss', loss_name='loss_dice')
-
-
-@pytest.fixture(autouse=True)
-def _no_default_scope(monkeypatch):
-    """A Runner leaves its scope behind for whatever is built after it."""
-    monkeypatch.setattr(DefaultScope, '_instance_dict', OrderedDict())
 
 
 def batch():
