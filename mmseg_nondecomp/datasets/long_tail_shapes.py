@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import cv2
 from mmengine.registry import DATASETS
 from mmseg.datasets import BaseSegDataset
+
+from mmseg_nondecomp.progress import progress
 
 from .catalogue import CLASSES, PALETTE
 from .publish import publish_folder
@@ -130,7 +130,8 @@ class LongTailShapes(BaseSegDataset):
     def _build(self, folder: Path) -> None:
         for part in ('img_dir', 'ann_dir'):
             (folder / part).mkdir()
-        for index in _progress(self.num_images, f'drawing LongTailShapes {self.split}'):
+        title = f'drawing LongTailShapes {self.split}'
+        for index in progress(range(self.num_images), self.num_images, title):
             scene = draw_scene(self.seed, self.split, index, self.image_size)
             # OpenCV writes the channels of an image in the order blue, green, red.
             _write_png(folder / 'img_dir' / f'{index:06d}.png', scene.image[..., ::-1])
@@ -153,17 +154,3 @@ def _check_integer(name: str, value: object, low: int, high: int | None = None) 
 def _write_png(path: Path, pixels: Any) -> None:
     if not cv2.imwrite(str(path), pixels):
         raise OSError(f'could not write {str(path)!r}')
-
-
-def _progress(total: int, title: str) -> Iterator[int]:
-    """Count to `total` while a line on stderr tells how far it is and how long it takes."""
-    start = shown = time.monotonic()
-    for done in range(total):
-        yield done
-        now = time.monotonic()
-        if (sys.stderr.isatty() and now - shown > 0.2) or done + 1 == total:
-            shown = now
-            left = (now - start) / (done + 1) * (total - done - 1)
-            end = '\n' if done + 1 == total else ''
-            line = f'\r{title}: {done + 1}/{total}, {now - start:.0f} s, {left:.0f} s left '
-            print(line, end=end, file=sys.stderr, flush=True)

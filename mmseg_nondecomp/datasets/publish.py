@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows: builders may do the work twice, but still publish once.
-    fcntl = None  # type: ignore[assignment]
+from mmseg_nondecomp.file_lock import locked
 
 
 def publish_folder(folder: Path, build: Callable[[Path], None], is_complete: Callable[[Path], bool]) -> None:
@@ -37,10 +33,10 @@ def publish_folder(folder: Path, build: Callable[[Path], None], is_complete: Cal
     folder.parent.mkdir(parents=True, exist_ok=True)
     # The host's name keeps apart machines that share a file system but not its locks.
     prefix = f'.building-{folder.name}-{socket.gethostname()}-'
-    with _locked(folder.parent / f'.{folder.name}.lock') as locked:
+    with locked(folder.parent / f'.{folder.name}.lock') as is_locked:
         if is_complete(folder):
             return
-        if locked:
+        if is_locked:
             for leftover in folder.parent.glob(f'{prefix}*'):
                 shutil.rmtree(leftover, ignore_errors=True)
         workspace = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
@@ -62,19 +58,3 @@ def _rename(content: Path, folder: Path, aside: Path, is_complete: Callable[[Pat
     except OSError:
         if not is_complete(folder):
             raise
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Hold an exclusive lock on `path`; yields False where the file system has no locks."""
-    if fcntl is None:
-        yield False
-        return
-    # The file stays: removing it would let two processes hold locks on two files of one name.
-    with open(path, 'a') as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-        except OSError:
-            yield False
-        else:
-            yield True

@@ -8,16 +8,16 @@ import pytest
 
 pytest.importorskip('mmseg')
 
-from mmseg_nondecomp.datasets import publish
+from mmseg_nondecomp import file_lock
 from mmseg_nondecomp.datasets.publish import publish_folder
 
 
 @pytest.fixture(params=['flock', 'no fcntl', 'flock refused'], autouse=True)
 def _locking(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == 'no fcntl':
-        monkeypatch.setattr(publish, 'fcntl', None)
+        monkeypatch.setattr(file_lock, 'fcntl', None)
     if request.param == 'flock refused':
-        monkeypatch.setattr(publish.fcntl, 'flock', _refuse)
+        monkeypatch.setattr(file_lock.fcntl, 'flock', _refuse)
 
 
 def test_parents_are_made_and_nothing_else_is_left(tmp_path: Path):
