@@ -7,13 +7,16 @@ from importlib.metadata import PackageNotFoundError, version
 
 from mmseg_nondecomp import functional
 from mmseg_nondecomp.losses import LossMaxPooling, LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss
-from mmseg_nondecomp.registry import HAS_MMENGINE
-from mmseg_nondecomp.samplers import LossMaxPoolingPixelSampler
+from mmseg_nondecomp.registry import HAS_MMCV, HAS_MMENGINE
+from mmseg_nondecomp.samplers import EquiBatchSampler, IoUAdaptiveSampler, LossMaxPoolingPixelSampler
 
 if HAS_MMENGINE:
     from mmseg_nondecomp import compat, hooks  # noqa: F401  (importing the hooks registers them)
 
     compat.apply()
+
+if HAS_MMCV:
+    from mmseg_nondecomp import transforms  # noqa: F401  (importing the transforms registers them)
 
 try:
     __version__ = version('mmseg_nondecomp')
@@ -21,6 +24,8 @@ except PackageNotFoundError:  # a source tree on the path, not installed
     __version__ = 'unknown'
 
 __all__ = [
+    'EquiBatchSampler',
+    'IoUAdaptiveSampler',
     'LossMaxPooling',
     'LossMaxPoolingPixelSampler',
     'LovaszHingeLoss',

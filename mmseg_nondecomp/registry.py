@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 T = TypeVar('T')
 
 HAS_MMENGINE = find_spec('mmengine') is not None
+HAS_MMCV = HAS_MMENGINE and find_spec('mmcv') is not None
 
 if HAS_MMENGINE:
-    from mmengine.registry import HOOKS, MODELS, TASK_UTILS
+    from mmengine.registry import DATA_SAMPLERS, HOOKS, MODELS, TASK_UTILS, TRANSFORMS
 else:
 
     class _NoRegistry:
@@ -24,6 +25,6 @@ else:
         def build(self, cfg: dict[str, Any]) -> Any:
             raise ImportError(f'Building {cfg} by name needs MMEngine: pip install "mmseg_nondecomp[mmseg]".')
 
-    HOOKS = MODELS = TASK_UTILS = _NoRegistry()
+    DATA_SAMPLERS = HOOKS = MODELS = TASK_UTILS = TRANSFORMS = _NoRegistry()
 
-__all__ = ['HAS_MMENGINE', 'HOOKS', 'MODELS', 'TASK_UTILS']
+__all__ = ['DATA_SAMPLERS', 'HAS_MMCV', 'HAS_MMENGINE', 'HOOKS', 'MODELS', 'TASK_UTILS', 'TRANSFORMS']

@@ -34,3 +34,18 @@ def mean_jaccard(counts: Tensor) -> Tensor:
     seen = union > 0
     index = torch.where(seen, intersection / torch.where(seen, union, 1), 0)
     return index.sum(-1) / seen.sum(-1)
+
+
+def count_decisions(decided: Tensor, target: Tensor, n_classes: int) -> Tensor:
+    """Intersections and unions of all items together, by counting pairs: integers of shape [2, C].
+
+    Args:
+        decided: The decided class of each item, integers from 0 to ``n_classes - 1`` of any shape.
+        target: The true class, of the same shape; an item with any other label does not count.
+        n_classes: The number of classes.
+    """
+    valid = (target >= 0) & (target < n_classes)
+    pair = torch.where(valid, target.long() * n_classes + decided, n_classes**2)
+    pairs = torch.bincount(pair.flatten(), minlength=n_classes**2 + 1)[:-1].view(n_classes, n_classes)
+    intersection = pairs.diagonal()
+    return torch.stack([intersection, pairs.sum(0) + pairs.sum(1) - intersection])

@@ -1,5 +1,7 @@
-"""Which pixels count."""
+"""Which image comes next, for which class, and which pixels of it count."""
 
+from mmseg_nondecomp.samplers.equi_batch_sampler import EquiBatchSampler
+from mmseg_nondecomp.samplers.iou_adaptive_sampler import IoUAdaptiveSampler
 from mmseg_nondecomp.samplers.loss_max_pooling_pixel_sampler import LossMaxPoolingPixelSampler
 
-__all__ = ['LossMaxPoolingPixelSampler']
+__all__ = ['EquiBatchSampler', 'IoUAdaptiveSampler', 'LossMaxPoolingPixelSampler']

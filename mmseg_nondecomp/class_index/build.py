@@ -1,0 +1,115 @@
+"""Build the class index of a data set, whatever it is made of."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from mmseg_nondecomp.progress import progress
+
+from .annotations import Annotations, annotations_of
+from .cache import default_cache_dir, load_or_build
+from .class_index import ClassIndex, ImageClasses
+
+IMAGES_PER_TASK = 16
+IMAGES_PER_WORKER = 512
+"""Fewer are counted sooner than a worker is started."""
+
+
+def index_classes(
+    dataset: Any, cache_dir: str | Path | None = None, num_workers: int | None = None, n_places: int = 4
+) -> ClassIndex:
+    """Which images of a data set hold which classes, how much of each, and where.
+
+    Label maps are counted as training sees them: with ``reduce_zero_label``, custom classes and ignored labels. That
+    takes a pass over all of them the first time; the index is kept in a file, and built anew when the list of files,
+    their sizes or times, or the meaning of their labels change. Files on remote storage are taken to stay as they are.
+    What is in memory (``get_cat_ids``) is counted each time.
+
+    Args:
+        dataset: An ``mmseg.datasets.BaseSegDataset``, any data set with ``get_cat_ids`` (MMDetection, MMPretrain), or a
+            ``ConcatDataset``, ``RepeatDataset`` or ``MultiImageMixDataset`` of these.
+        cache_dir: Where to keep the index; by default ``~/.cache/mmseg_nondecomp`` (or below ``$XDG_CACHE_HOME``).
+        num_workers: How many processes count; by default one for each core, as far as it is worth it.
+        n_places: How many places to note of each class in each image.
+
+    Returns:
+        The index. Its images are numbered as in ``dataset``.
+
+    Raises:
+        OSError: If a label file cannot be read, or the index cannot be written.
+        TypeError: If the data set does not tell its classes.
+        ValueError: If it has no images, no label maps or no names of classes.
+    """
+    folder = default_cache_dir() if cache_dir is None else Path(cache_dir)
+    parts = list(_parts(dataset, 1, 0))
+    common = math.gcd(*(times for _, times, _ in parts))
+    indices = [
+        (_index_of(annotations_of(part, n_places), folder, num_workers), times // common, first)
+        for part, times, first in parts
+    ]
+    return indices[0][0] if len(indices) == 1 and indices[0][1:] == (1, 0) else ClassIndex.joined(indices)
+
+
+def _parts(dataset: Any, times: int, first: int) -> Iterator[tuple[Any, int, int]]:
+    """The data sets that one is made of: each with how often it is repeated and the number of its first image."""
+    name = type(dataset).__name__
+    if name == 'ConcatDataset':
+        if hasattr(dataset, 'full_init'):
+            dataset.full_init()
+        for part, end in zip(dataset.datasets, dataset.cumulative_sizes, strict=True):
+            yield from _parts(part, times, first + end - len(part))
+    elif name == 'RepeatDataset':
+        yield from _parts(dataset.dataset, times * dataset.times, first)
+    elif name == 'MultiImageMixDataset':
+        yield from _parts(dataset.dataset, times, first)
+    elif name == '_SlicedDataset':  # MMEngine's `num_batch_per_epoch`
+        yield from _parts(dataset._dataset, times, first)
+    elif name in ('ClassBalancedDataset', 'Subset'):
+        raise TypeError(f'{name} hands on indices without their class. Give the sampler the data set inside it.')
+    else:
+        yield dataset, times, first
+
+
+def _index_of(annotations: Annotations, folder: Path, num_workers: int | None) -> ClassIndex:
+    build = partial(_build, annotations, num_workers)
+    identity = annotations.identity()
+    return build() if identity is None else load_or_build(folder, identity, annotations.state(), build)
+
+
+def _build(annotations: Annotations, num_workers: int | None) -> ClassIndex:
+    if num_workers is None:
+        num_workers = min(_available_cores(), len(annotations) // IMAGES_PER_WORKER)
+    loader: DataLoader = DataLoader(
+        annotations,  # type: ignore[arg-type]
+        batch_size=IMAGES_PER_TASK,
+        num_workers=num_workers,
+        collate_fn=list,
+    )
+    images: list[ImageClasses] = []
+    counted = (image for batch in loader for image in batch)
+    for number, image in enumerate(progress(counted, len(annotations), 'counting classes')):
+        if image.foreign_label is not None and not any(other.foreign_label is not None for other in images):
+            _warn_of_label(annotations, number, image.foreign_label)
+        images.append(image)
+    return ClassIndex.from_images(images, annotations.class_names, annotations.n_places)
+
+
+def _warn_of_label(annotations: Annotations, image: int, label: int) -> None:
+    file = annotations.files[image] if hasattr(annotations, 'files') else f'image {image}'
+    warnings.warn(
+        f'Label {label} of {file!r} is none of the {len(annotations.class_names)} classes and is not ignored. It '
+        'counts for no class here; most losses fail on it.',
+        stacklevel=2,
+    )
+
+
+def _available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1

@@ -1,0 +1,97 @@
+"""An index is read where it was written before, and built once where it was not."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from mmseg_nondecomp.file_lock import locked
+
+from .class_index import ClassIndex
+
+VERSION = 1
+"""Part of the file's name; raised whenever the same annotations give another index."""
+
+
+def default_cache_dir() -> Path:
+    """The folder of the user's cache: ``$XDG_CACHE_HOME/mmseg_nondecomp``, or ``~/.cache/mmseg_nondecomp``."""
+    return Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache') / 'mmseg_nondecomp'
+
+
+def load_or_build(folder: Path, identity: str, state: str, build: Callable[[], ClassIndex]) -> ClassIndex:
+    """The index that was kept for these annotations, or a new one that is kept from now on.
+
+    One process builds; others that ask meanwhile wait for it, as long as it takes, without a collective operation that
+    could time out. The file appears under its name by one atomic rename.
+
+    Args:
+        folder: Where indices are kept.
+        identity: Names the annotations: a file for each.
+        state: What the annotations are like now. An index of another state is built anew.
+        build: Builds the index.
+
+    Raises:
+        OSError: If there is no index yet and the folder cannot be written.
+    """
+    file = folder / f'class-index-v{VERSION}-{identity}.npz'
+    index = _read(file, state, _say_nothing)
+    if index is not None:
+        return index
+    lock = file.with_suffix('.lock')
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.touch()
+    except OSError as error:
+        raise OSError(f'Could not keep the class index: {error}. Choose a `cache_dir` that can be written.') from error
+    with locked(lock) as is_locked:
+        index = _read(file, state, _say)
+        if index is None:
+            index = build()
+            _write(file, state, index, is_locked)
+    return index
+
+
+def _read(file: Path, state: str, say: Callable[[str], None]) -> ClassIndex | None:
+    """The index in a file, or None after a word on what is wrong with it."""
+    try:
+        with open(file, 'rb') as stream:
+            if stream.readline().decode(errors='replace').strip() != state:
+                say(f'The annotations have changed since {file} was written: counting their classes again.')
+                return None
+            return ClassIndex.load(stream)
+    except FileNotFoundError:
+        return None
+    except Exception as error:  # There is no telling what a damaged file makes its reader raise.
+        say(f'{file} is damaged ({type(error).__name__}: {error}): counting the classes again.')
+        return None
+
+
+def _write(file: Path, state: str, index: ClassIndex, is_locked: bool) -> None:
+    # The host's name keeps apart machines that share a file system but not its locks.
+    prefix = f'.{file.stem}-{socket.gethostname()}-'
+    if is_locked:
+        for leftover in file.parent.glob(f'{prefix}*'):
+            leftover.unlink()
+    handle, name = tempfile.mkstemp(prefix=prefix, dir=file.parent)
+    try:
+        with open(handle, 'wb') as stream:
+            stream.write(f'{state}\n'.encode())
+            index.save(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(name, file)
+    except BaseException:
+        os.unlink(name)
+        raise
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _say_nothing(message: str) -> None:
+    """For the look before the lock, while another process may be writing what is missing."""

@@ -1,0 +1,158 @@
+"""The IoU of the training predictions: in the log, and with the samplers that ask for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+from mmengine.runner import Runner
+from torch import Tensor, distributed, nn
+
+from mmseg_nondecomp.functional.jaccard_counts import count_decisions, mean_jaccard
+from mmseg_nondecomp.registry import HOOKS
+
+KEY = 'mmseg_nondecomp/train_iou'
+
+
+@HOOKS.register_module()
+class TrainIoUHook(Hook):
+    r"""Keeps the running IoU of each class on the predictions that training makes anyway.
+
+    Each iteration the intersections and unions of the batch, summed over all processes, are added to those before,
+    which count ``momentum`` times what they did:
+
+    .. math:: I \leftarrow \mu I + I_\text{batch}, \quad U \leftarrow \mu U + U_\text{batch}, \quad
+       \mathrm{IoU}_c = I_c / U_c.
+
+    The logits are those that a decode head hands to its loss, so there is no second forward pass. Every ``interval``
+    iterations ``train/mIoU`` and, of each class that was seen, ``train/IoU.<class>`` go to MMEngine's log and
+    visualisers, and the IoU to a sampler of the training that takes it (`IoUAdaptiveSampler`). The counts and the state
+    of the sampler are saved with each checkpoint and restored by ``resume``.
+
+    It is the IoU of the batches as they were drawn and augmented: with a sampler that prefers rare classes it says more
+    of these than the IoU of the data set does.
+
+    Args:
+        interval: Iterations from one report to the next.
+        momentum: What of the counts remains after an iteration, at least 0 and below 1.
+        per_class: Whether the IoU of each class is logged; with many classes the lines become long.
+        head: The name of the decode head in the model. Of a cascade it is the last.
+
+    Raises:
+        ValueError: If a number is out of its range, or the model has no such head.
+    """
+
+    priority = 'NORMAL'
+
+    def __init__(
+        self, interval: int = 50, momentum: float = 0.99, per_class: bool = True, head: str = 'decode_head'
+    ) -> None:
+        if not isinstance(interval, int) or interval < 1:
+            raise ValueError(f'Parameter `interval` should be a positive integer. Found {interval!r}.')
+        if not 0 <= momentum < 1:
+            raise ValueError(f'Parameter `momentum` should be at least 0 and below 1. Found {momentum!r}.')
+        self.interval = interval
+        self.momentum = momentum
+        self.per_class = per_class
+        self.head_name = head
+
+    def before_run(self, runner: Runner) -> None:
+        """Forget what another training in this process left in the message hub; resuming fills it after this."""
+        runner.message_hub.pop_info(KEY)
+
+    def before_train(self, runner: Runner) -> None:
+        """Listen to the head's loss, and go on from what was resumed."""
+        self.head = _head(runner.model, self.head_name)
+        self.n_classes = max(self.head.num_classes, 2)
+        self.samplers = _samplers_that_take_iou(runner.train_dataloader, self.n_classes)
+        self.sampler_states = [sampler.state_dict() for sampler in self.samplers]
+        losses: Any = self.head.loss_decode
+        loss = losses[0] if isinstance(losses, nn.ModuleList) else losses
+        self._listening = loss.register_forward_pre_hook(self._count, with_kwargs=True)
+        self.batch_counts: Tensor | None = None
+        self.counts = torch.zeros(2, self.n_classes, dtype=torch.float64)
+        state = runner.message_hub.get_info(KEY)
+        if state is not None:
+            self._load_state_dict(state)
+
+    def after_train_iter(
+        self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict | None = None
+    ) -> None:
+        """Add the counts of the iteration; every so often, tell them."""
+        if self.batch_counts is None:
+            raise RuntimeError(
+                f'TrainIoUHook heard nothing: `{self.head_name}` ({type(self.head).__name__}) does not hand its logits '
+                'to its `loss_decode` in training.'
+            )
+        counts, self.batch_counts = self.batch_counts.double(), None
+        if distributed.is_available() and distributed.is_initialized():
+            distributed.all_reduce(counts)
+        self.counts = self.momentum * self.counts.to(counts.device) + counts
+        if self.every_n_train_iters(runner, self.interval):
+            self._report(runner)
+        runner.message_hub.update_info(KEY, {'counts': self.counts, 'samplers': self.sampler_states})
+
+    def after_train(self, runner: Runner) -> None:
+        """Listen no more."""
+        self._listening.remove()
+
+    @torch.no_grad()
+    def _count(self, loss: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Count what a call of the loss decides."""
+        logits, target = (*args, *kwargs.values())[:2]
+        fits = logits.dim() > 2 and target.shape == (len(logits), *logits.shape[2:]) and not target.is_floating_point()
+        if not fits or logits.shape[1] not in (1, self.n_classes):
+            raise ValueError(
+                f'TrainIoUHook needs logits [N, {self.n_classes}, H, W] and labels [N, H, W] where `{self.head_name}` '
+                f'calls its loss. Found {tuple(logits.shape)} and {target.dtype} {tuple(target.shape)}.'
+            )
+        if logits.shape[1] == 1:
+            decided = (logits.squeeze(1).sigmoid() > self.head.threshold).long()
+        else:
+            decided = logits.argmax(1)
+        ignore_index = kwargs.get('ignore_index', self.head.ignore_index)
+        counts = count_decisions(decided, target.masked_fill(target == ignore_index, -1), self.n_classes)
+        self.batch_counts = counts if self.batch_counts is None else self.batch_counts + counts
+
+    def _report(self, runner: Runner) -> None:
+        counts = self.counts.cpu()
+        iou = counts[0] / counts[1]
+        runner.message_hub.update_scalar('train/mIoU', mean_jaccard(counts))
+        if self.per_class:
+            names = runner.train_dataloader.dataset.metainfo.get('classes') or range(self.n_classes)
+            for name, value in zip(names, iou.tolist(), strict=False):
+                if value == value:
+                    runner.message_hub.update_scalar(f'train/IoU.{name}', value)
+        for sampler in self.samplers:
+            sampler.set_iou(iou)
+        self.sampler_states = [sampler.state_dict() for sampler in self.samplers]
+
+    def _load_state_dict(self, state: dict[str, Any]) -> None:
+        if state['counts'].shape != self.counts.shape:
+            raise ValueError(
+                f'A training of {self.n_classes} classes should be resumed. Found {state["counts"].shape[1]} classes.'
+            )
+        self.counts, self.sampler_states = state['counts'], state['samplers']
+        for sampler, sampler_state in zip(self.samplers, self.sampler_states, strict=True):
+            sampler.load_state_dict(sampler_state)
+
+
+def _head(model: nn.Module, name: str) -> Any:
+    inner: Any = model.module if is_model_wrapper(model) else model
+    head: Any = getattr(inner, name, None)
+    head = head[-1] if isinstance(head, nn.ModuleList) else head
+    if not hasattr(head, 'loss_decode'):
+        raise ValueError(f'Parameter `head` should name a decode head of {type(inner).__name__}. Found {name!r}.')
+    return head
+
+
+def _samplers_that_take_iou(dataloader: Any, n_classes: int) -> list[Any]:
+    samplers = [s for s in (dataloader.sampler, dataloader.batch_sampler) if hasattr(s, 'set_iou')]
+    for sampler in samplers:
+        if sampler.index.n_classes != n_classes:
+            raise ValueError(
+                f'The data set should have as many classes as the head, {n_classes}. Found {sampler.index.n_classes}.'
+            )
+    return samplers

@@ -1,0 +1,130 @@
+"""What samplers share that choose a class first and then an image that holds it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import distributed
+from torch.utils.data import Sampler
+
+from mmseg_nondecomp.class_index import ClassIndex, index_classes
+from mmseg_nondecomp.samplers.sampled_index import SampledIndex
+
+
+class ClassDrivenSampler(Sampler):
+    """A stream of images that is a function of the seed and the number of the draw.
+
+    Every process numbers the draws of one stream alike and takes those that are its rank modulo the number of
+    processes. No random state needs to be kept to go on anywhere in it.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        sampler: Any,
+        batch_size: int | None,
+        drop_last: bool,
+        seed: int | None,
+        infinite: bool,
+        cache_dir: str | Path | None,
+    ) -> None:
+        if dataset is None and sampler is None:
+            raise TypeError('Parameter `dataset` or `sampler` should be given. Found neither.')
+        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+            raise ValueError(f'Parameter `batch_size` should be a positive integer or None. Found {batch_size!r}.')
+        # MMEngine gives a batch sampler the sampler that it would otherwise use.
+        self.dataset = sampler.dataset if dataset is None else dataset
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+        self.infinite = infinite
+        self.index: ClassIndex = index_classes(self.dataset, cache_dir)
+        self.classes = self.index.present_classes
+        if not len(self.classes):
+            raise ValueError(f'{type(self.dataset).__name__} should hold a class in at least one image. Found none.')
+        is_distributed = distributed.is_available() and distributed.is_initialized()
+        self.rank = distributed.get_rank() if is_distributed else 0
+        self.world_size = distributed.get_world_size() if is_distributed else 1
+        seed = getattr(sampler, 'seed', None) if seed is None else seed
+        self.seed = _common_seed(is_distributed) if seed is None else seed
+        self.num_samples = math.ceil(len(self.dataset) / self.world_size)
+        self.position = 0
+
+    def draw(self, number: int) -> int:
+        """The image of a draw, numbered over all processes; a `SampledIndex` if it was drawn for a class."""
+        raise NotImplementedError
+
+    @property
+    def sampler(self) -> ClassDrivenSampler:
+        """Itself: MMEngine sets the epoch of a batch sampler's sampler."""
+        return self
+
+    def __iter__(self) -> Iterator[Any]:
+        samples = self._samples()
+        if self.batch_size is None:
+            yield from samples
+            return
+        while batch := list(itertools.islice(samples, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        """Samples or batches of one pass of this process; of an endless stream, what would be a pass."""
+        samples = len(self.dataset) if self.infinite else self.num_samples
+        if self.batch_size is None:
+            return samples
+        return samples // self.batch_size if self.drop_last else math.ceil(samples / self.batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the start of a pass. An endless stream has no passes and goes on."""
+        if not self.infinite:
+            self.position = epoch * self.num_samples
+
+    def skip(self, num_samples: int) -> None:
+        """Go to where this process is after so many samples from the start, as MMEngine's successors resume."""
+        self.position = num_samples
+
+    def _samples(self) -> Iterator[int]:
+        """The draws of this process from its position on."""
+        remaining = itertools.count() if self.infinite else range(self.num_samples)
+        for _ in remaining:
+            index = self.draw(self.position * self.world_size + self.rank)
+            self.position += 1
+            yield index
+
+    def _sampled(self, entry: int, cls: int, place: int) -> SampledIndex:
+        """The image of an entry of the class index, with its class and one of its places."""
+        return SampledIndex(self.index.image_of(entry), cls, self.index.place_of(entry, place))
+
+
+class Permutations:
+    """Random orders of ``n`` things, one after the other without end, in which any place can be looked up.
+
+    Args:
+        seed: Integers that decide about the orders.
+        n: How many things there are.
+    """
+
+    def __init__(self, seed: tuple[int, ...], n: int) -> None:
+        self.seed = seed
+        self.n = n
+        self._turn = -1
+        self._order = np.zeros(0, int)
+
+    def __getitem__(self, number: int) -> int:
+        turn, place = divmod(number, self.n)
+        if turn != self._turn:
+            self._turn, self._order = turn, np.random.default_rng((*self.seed, turn)).permutation(self.n)
+        return int(self._order[place])
+
+
+def _common_seed(is_distributed: bool) -> int:
+    """A random seed that all processes share."""
+    seed = [int(np.random.default_rng().integers(2**31))]
+    if is_distributed:
+        distributed.broadcast_object_list(seed)
+    return seed[0]

@@ -1,0 +1,152 @@
+"""Draw what the model does worst."""
+
+from __future__ import annotations
+
+import bisect
+import math
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.registry import DATA_SAMPLERS
+from mmseg_nondecomp.samplers.class_driven_sampler import ClassDrivenSampler, Permutations
+
+BLOCK = 1024
+"""Draws whose random numbers are made together."""
+
+PATIENCE = 10_000
+"""Draws of a process after which someone should have told an IoU."""
+
+
+@DATA_SAMPLERS.register_module()
+class IoUAdaptiveSampler(ClassDrivenSampler):
+    r"""Draws a part of the images uniformly, and the others for classes of low IoU in training.
+
+    With probability ``uniform`` it is the next image of a random order of the data set. Otherwise a class is drawn,
+    with probability
+
+    .. math:: P(c) \propto \frac{1}{\max(\mathrm{IoU}_c, \varepsilon)},
+
+    and any image that holds it [1]_. The IoU is what `TrainIoUHook` measures on the predictions of the training;
+    without this hook all classes stay equally likely. A class of which nothing is known yet counts as one of IoU 0.
+
+    What has been drawn ahead for worker processes is not drawn again: a new IoU reaches the model
+    ``num_workers * prefetch_factor`` batches later.
+
+    Args:
+        dataset: The data set, any that `index_classes` accepts. MMEngine gives it.
+        sampler: As a batch sampler, the sampler whose data set and seed it takes. MMEngine gives it.
+        batch_size: As a batch sampler, the images of a batch in this process. MMEngine gives it.
+        drop_last: As a batch sampler, whether a smaller last batch is left out.
+        uniform: The share of images drawn uniformly, from 0 to 1.
+        epsilon: The lowest IoU that makes a difference, above 0.
+        seed: Decides about the draws; the same in all processes. By default a random one that they share.
+        infinite: Whether the stream has no end, as an ``IterBasedTrainLoop`` needs. For an ``EpochBasedTrainLoop`` say
+            False: then a pass has as many images as the data set.
+        cache_dir: Where the classes of the images are kept; see `index_classes`.
+
+    Raises:
+        ValueError: If a number is out of its range, or no image holds any class.
+
+    .. [1] Rota Bulò, Neuhold, Kontschieder. Loss max-pooling for semantic image segmentation. CVPR 2017, section 4
+       (complimentary sampling strategy).
+
+    Example:
+        In a config::
+
+            custom_hooks = [dict(type='TrainIoUHook')]
+            train_dataloader = dict(
+                sampler=dict(_delete_=True, type='IoUAdaptiveSampler'),
+                dataset=dict(pipeline=[..., dict(type='RandomCropOnClass', crop_size=(512, 512)), ...]),
+            )
+    """
+
+    def __init__(
+        self,
+        dataset: Any = None,
+        sampler: Any = None,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        uniform: float = 0.5,
+        epsilon: float = 0.1,
+        seed: int | None = None,
+        infinite: bool = True,
+        cache_dir: str | Path | None = None,
+    ) -> None:
+        if not 0 <= uniform <= 1:
+            raise ValueError(f'Parameter `uniform` should be from 0 to 1. Found {uniform!r}.')
+        if not 0 < epsilon < math.inf:
+            raise ValueError(f'Parameter `epsilon` should be positive and finite. Found {epsilon!r}.')
+        super().__init__(dataset, sampler, batch_size, drop_last, seed, infinite, cache_dir)
+        self.uniform = uniform
+        self.epsilon = epsilon
+        self._images = Permutations((self.seed, 0), len(self.dataset))
+        self._random: tuple[int, np.ndarray] = (-1, np.zeros(0))
+        # From which draw on which IoU held, so that a resumed training repeats the draws it is led through.
+        self._since: list[int] = [0]
+        self._iou: list[np.ndarray] = [np.zeros(self.index.n_classes)]
+        self._laws: dict[int, np.ndarray] = {}
+
+    def set_iou(self, iou: Sequence[float] | Tensor) -> None:
+        """The IoU of each class from the next draw on; NaN if it is not known."""
+        values = np.nan_to_num(np.asarray(iou, np.float64), nan=0.0)
+        if values.shape != (self.index.n_classes,) or not ((values >= 0) & (values <= 1)).all():
+            raise ValueError(
+                f'Parameter `iou` should be {self.index.n_classes} numbers from 0 to 1. Found {np.asarray(iou)!r}.'
+            )
+        last = bisect.bisect_left(self._since, max(self.position, 1))
+        del self._since[last:], self._iou[last:]
+        self._since.append(self.position)
+        self._iou.append(values)
+        self._laws.clear()
+
+    def class_probabilities(self) -> np.ndarray:
+        """With which probability the next draw for a class is for which, float64 [C]."""
+        era = bisect.bisect_right(self._since, self.position) - 1
+        if era not in self._laws:
+            law = np.zeros(self.index.n_classes)
+            law[self.classes] = 1 / np.maximum(self._iou[era][self.classes], self.epsilon)
+            self._laws = {era: law / law.sum()}
+        return self._laws[era]
+
+    def draw(self, number: int) -> int:
+        """The image of a draw, with its class if it was drawn for one."""
+        of_all, of_classes, of_images, of_places = self._random_numbers(number)
+        if of_all < self.uniform:
+            return self._images[number]
+        if self.position == PATIENCE and len(self._since) == 1:
+            warnings.warn(
+                'IoUAdaptiveSampler has not been told any IoU yet, so all classes are equally likely. Add '
+                "`custom_hooks = [dict(type='TrainIoUHook')]` to the config.",
+                stacklevel=2,
+            )
+        cumulated = np.cumsum(self.class_probabilities())
+        cls = int(np.searchsorted(cumulated, of_classes * cumulated[-1], side='right'))
+        entries = self.index.entries_of(cls)
+        return self._sampled(entries[int(of_images * len(entries))], cls, int(of_places * BLOCK))
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Which IoU held from which draw of this process on."""
+        return {'since': torch.tensor(self._since), 'iou': torch.from_numpy(np.stack(self._iou))}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Draw as the sampler did whose state it is."""
+        if state['iou'].shape[1:] != (self.index.n_classes,):
+            raise ValueError(
+                f'The state should be of a sampler of {self.index.n_classes} classes. Found {state["iou"].shape[1]}.'
+            )
+        self._since = state['since'].tolist()
+        self._iou = list(state['iou'].numpy())
+        self._laws.clear()
+
+    def _random_numbers(self, number: int) -> np.ndarray:
+        """Four numbers from 0 to 1 that belong to a draw."""
+        block, place = divmod(number, BLOCK)
+        if block != self._random[0]:
+            self._random = block, np.random.default_rng((self.seed, 1, block)).random((BLOCK, 4))
+        return self._random[1][place]

@@ -1,0 +1,111 @@
+"""A random crop that holds the class that the sampler asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mmcv.transforms import BaseTransform
+from mmcv.transforms.utils import cache_randomness
+
+from mmseg_nondecomp.registry import TRANSFORMS
+
+TRIES = 10
+"""How often MMSegmentation's crop tries to meet ``cat_max_ratio``."""
+
+Box = tuple[int, int, int, int]
+
+
+@TRANSFORMS.register_module()
+class RandomCropOnClass(BaseTransform):
+    """MMSegmentation's ``RandomCrop``, moved to where the sampled class is.
+
+    For an image that a class-driven sampler drew for a class, the crop is drawn from all those that hold one pixel of
+    the class, which is any of its pixels with the same probability. Where the class is not in the label map any more
+    (objects of a few pixels may vanish when an image is made smaller), it is a crop around one of the places where the
+    class index saw it. For any other image it is a plain random crop, so the transform can stand in any pipeline.
+
+    Between the annotations and the crop, images may be resized. As in the stock crop, images smaller than the crop
+    stay as they are, to be padded by the data preprocessor.
+
+    Required keys: ``img``, ``gt_seg_map``; ``sample_idx``, which MMEngine's data sets give. Modified keys: ``img``,
+    ``img_shape`` and those named in ``seg_fields``.
+
+    Args:
+        crop_size: Height and width, or one number for both.
+        cat_max_ratio: The share of the valid pixels that one class may have. If it is below 1, a crop with a class of
+            more, or without a second class, is drawn again, up to 10 times.
+        ignore_index: The label of pixels without a class.
+
+    Raises:
+        TypeError: If the crop size is not of integers.
+        ValueError: If an argument is out of its range.
+    """
+
+    def __init__(self, crop_size: int | tuple[int, int], cat_max_ratio: float = 1.0, ignore_index: int = 255) -> None:
+        size = (crop_size, crop_size) if isinstance(crop_size, int) else tuple(crop_size)
+        if not all(isinstance(side, int) and not isinstance(side, bool) for side in size):
+            raise TypeError(f'Parameter `crop_size` should be one or two integers. Found {crop_size!r}.')
+        if len(size) != 2 or min(size) < 1:
+            raise ValueError(f'Parameter `crop_size` should be one or two positive integers. Found {crop_size!r}.')
+        if not 0 < cat_max_ratio <= 1:
+            raise ValueError(f'Parameter `cat_max_ratio` should be above 0 and at most 1. Found {cat_max_ratio!r}.')
+        self.crop_size = size
+        self.cat_max_ratio = cat_max_ratio
+        self.ignore_index = ignore_index
+
+    def transform(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Crop the image and its label maps."""
+        top, bottom, left, right = self.crop_bbox(results)
+        for key in ['img', *results.get('seg_fields', [])]:
+            results[key] = results[key][top:bottom, left:right, ...]
+        results['img_shape'] = results['img'].shape[:2]
+        return results
+
+    @cache_randomness
+    def crop_bbox(self, results: dict[str, Any]) -> Box:
+        """The crop of an image: top, bottom, left and right."""
+        shape = results['img'].shape[:2]
+        pixels = self._pixels_to_hold(results)
+        if self.cat_max_ratio < 1:
+            for _ in range(TRIES):
+                box = self._draw(shape, pixels)
+                if self._is_mixed(results['gt_seg_map'], box):
+                    return box
+        return self._draw(shape, pixels)
+
+    def _pixels_to_hold(self, results: dict[str, Any]) -> np.ndarray:
+        """The pixels of which the crop should hold one, as indices in reading order; none if it is all the same."""
+        index = results.get('sample_idx')
+        cls = getattr(index, 'cls', None)
+        if cls is None:
+            return np.zeros(0, int)
+        pixels = np.flatnonzero(results['gt_seg_map'] == cls)
+        place = getattr(index, 'place', None)
+        if len(pixels) or place is None:
+            return pixels
+        height, width = results['img'].shape[:2]
+        return np.array([int(place[0] * height) * width + int(place[1] * width)])
+
+    def _draw(self, shape: tuple[int, int], pixels: np.ndarray) -> Box:
+        """A crop within an image, which holds one of the pixels if there are any."""
+        pixel = divmod(int(np.random.choice(pixels)), shape[1]) if len(pixels) else (None, None)
+        top, left = (_offset(size, crop, at) for size, crop, at in zip(shape, self.crop_size, pixel, strict=True))
+        return top, top + self.crop_size[0], left, left + self.crop_size[1]
+
+    def _is_mixed(self, labels: np.ndarray, box: Box) -> bool:
+        """Whether no class takes more than its share of the crop."""
+        top, bottom, left, right = box
+        found, counts = np.unique(labels[top:bottom, left:right], return_counts=True)
+        counts = counts[found != self.ignore_index]
+        return len(counts) > 1 and counts.max() / counts.sum() < self.cat_max_ratio
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}(crop_size={self.crop_size}, cat_max_ratio={self.cat_max_ratio})'
+
+
+def _offset(size: int, crop: int, at: int | None) -> int:
+    """Where a crop begins along one axis, so that it lies within the image and holds a pixel."""
+    last = max(size - crop, 0)
+    low, high = (0, last) if at is None else (max(at - crop + 1, 0), min(at, last))
+    return np.random.randint(low, high + 1)
