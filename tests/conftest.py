@@ -8,3 +8,11 @@ from mmengine.registry import DefaultScope
 def _no_default_scope(monkeypatch):
     """Each test builds by name as in a new process; a Runner, in a shared fixture too, sets the scope for good."""
     monkeypatch.setattr(DefaultScope, '_instance_dict', OrderedDict())
+
+
+@pytest.fixture(autouse=True, scope='session')
+def _cache_of_the_tests(tmp_path_factory):
+    """Class indices of the tests stay out of the user's cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('XDG_CACHE_HOME', str(tmp_path_factory.mktemp('cache')))
+        yield

@@ -146,10 +146,10 @@ class ClassIndex:
 
     def place_of(self, entry: int, number: int) -> tuple[float, float] | None:
         """One of the places of an entry: (y, x), each from 0 to 1. None if no places are known."""
-        places = self.places[entry]
-        if not len(places):
+        n_places = self.places.shape[1]
+        if not n_places:
             return None
-        y, x = (places[number % len(places)] + 0.5) / PLACE
+        y, x = (self.places[entry, number % n_places] + 0.5) / PLACE
         return float(y), float(x)
 
     def save(self, file: BinaryIO | Path) -> None:

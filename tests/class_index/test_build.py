@@ -1,0 +1,172 @@
+import time
+import tracemalloc
+
+import cv2
+import numpy as np
+import pytest
+from class_index.test_annotations import Animals, Objects
+from class_index.test_class_index import same
+from mmengine.dataset import ClassBalancedDataset, ConcatDataset, RepeatDataset
+from mmseg.datasets import MultiImageMixDataset
+from torch.utils.data import ConcatDataset as TorchConcatDataset
+from torch.utils.data import Subset
+
+from mmseg_nondecomp.class_index import ClassIndex, build, index_classes
+from mmseg_nondecomp.class_index.class_index import ImageClasses
+
+
+class Numbered:
+    """Image ``i`` holds the classes that are given for it."""
+
+    def __init__(self, *categories):
+        self.categories = categories
+        self.metainfo = dict(classes=('a', 'b', 'c'))
+
+    def __len__(self):
+        return len(self.categories)
+
+    def __getitem__(self, image):
+        return self.categories[image]
+
+    def get_cat_ids(self, image):
+        return self.categories[image]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    rng = np.random.default_rng(0)
+    for part in ('images', 'labels'):
+        (tmp_path / part).mkdir()
+    for i in range(40):
+        (tmp_path / 'images' / f'{i:02}.jpg').touch()
+        cv2.imwrite(str(tmp_path / 'labels' / f'{i:02}.png'), rng.integers(0, 4, (8, 9), np.uint8))
+    return tmp_path
+
+
+def animals(folder):
+    return Animals(data_root=str(folder), data_prefix=dict(img_path='images', seg_map_path='labels'))
+
+
+class TestMadeOfOthers:
+    """Every image that the index names holds the class, looked up in the whole."""
+
+    def check(self, dataset, times):
+        index = index_classes(dataset)
+        for c in range(3):
+            images = index.images_of(c).tolist()
+            assert all(c in dataset[i] for i in images)
+            assert len(images) == times[c]
+
+    def test_one_after_the_other(self):
+        parts = [Numbered([0], [1, 0]), Numbered([2]), Numbered([], [0, 2])]
+        self.check(TorchConcatDataset(parts), [3, 1, 2])
+
+    def test_all_of_them_as_often(self):
+        self.check(Repeated(Numbered([0], [1, 0]), 40_000), [2, 1, 0])
+
+    def test_one_more_often_than_the_other(self):
+        whole = TorchConcatDataset([Repeated(Numbered([0], [1, 0]), 6), Repeated(Numbered([2]), 4)])
+        self.check(whole, [6, 3, 2])
+
+    def test_nested(self):
+        inner = TorchConcatDataset([Numbered([0], [1]), Numbered([2])])
+        self.check(TorchConcatDataset([Numbered([1]), Repeated(inner, 2), Numbered([0])]), [3, 3, 2])
+
+    def test_of_mmengine(self, folder):
+        data = animals(folder)
+        whole = index_classes(RepeatDataset(ConcatDataset([data, data]), 3))
+        alone = index_classes(data)
+        for c in range(4):
+            images = alone.images_of(c)
+            assert np.array_equal(whole.images_of(c), np.concatenate([images, images + 40]))
+        assert same(index_classes(MultiImageMixDataset(ConcatDataset([data]), [])), alone)
+
+    @pytest.mark.parametrize('wrapper', [lambda d: ClassBalancedDataset(d, 0.5), lambda d: Subset(d, [0, 1])])
+    def test_those_that_lose_the_class_are_refused(self, wrapper):
+        with pytest.raises(TypeError, match='Give the sampler the data set inside it'):
+            index_classes(wrapper(Objects()))
+
+
+class Repeated:
+    """As MMEngine's, for any data set."""
+
+    def __init__(self, dataset, times):
+        self.dataset, self.times = dataset, times
+
+    def __len__(self):
+        return len(self.dataset) * self.times
+
+    def __getitem__(self, image):
+        return self.dataset[image % len(self.dataset)]
+
+
+Repeated.__name__ = 'RepeatDataset'
+
+
+def test_index_is_kept(folder, tmp_path, monkeypatch):
+    first = index_classes(animals(folder), tmp_path / 'cache')
+    monkeypatch.setattr(build, '_build', lambda *_: pytest.fail('built again'))
+    assert same(index_classes(animals(folder), tmp_path / 'cache'), first)
+
+
+def test_change_of_a_label_file_is_seen(folder, tmp_path, capsys):
+    before = index_classes(animals(folder), tmp_path / 'cache')
+    cv2.imwrite(str(folder / 'labels' / '07.png'), np.full((50, 50), 3, np.uint8))
+    after = index_classes(animals(folder), tmp_path / 'cache')
+    assert (before.n_items[7], after.n_items[7]) == (72, 2500)
+    assert 'have changed' in capsys.readouterr().err
+
+
+def test_nothing_is_written_beside_the_data(folder, tmp_path):
+    before = sorted(folder.rglob('*'))
+    index_classes(animals(folder))
+    assert sorted(folder.rglob('*')) == before
+
+
+def test_workers_find_the_same(folder, tmp_path):
+    alone = index_classes(animals(folder), tmp_path / 'alone', num_workers=0)
+    assert same(index_classes(animals(folder), tmp_path / 'several', num_workers=3), alone)
+
+
+@pytest.mark.parametrize('num_workers', [0, 2])
+def test_unreadable_file_is_named(folder, tmp_path, num_workers):
+    (folder / 'labels' / '23.png').write_bytes(b'no picture')
+    with pytest.raises(OSError, match=r'labels/23\.png'):
+        index_classes(animals(folder), tmp_path / 'cache', num_workers)
+
+
+def test_progress_is_shown(folder, tmp_path, capsys):
+    index_classes(animals(folder), tmp_path / 'cache')
+    assert 'counting classes: 40/40' in capsys.readouterr().err
+
+
+def test_label_that_is_no_class_is_told_once(folder, tmp_path):
+    for name in ('03', '05'):
+        cv2.imwrite(str(folder / 'labels' / f'{name}.png'), np.full((4, 4), 9, np.uint8))
+    with pytest.warns(UserWarning, match=r'Label 9 of .*03\.png.* none of the 4 classes') as said:
+        index = index_classes(animals(folder), tmp_path / 'cache')
+    assert len([w for w in said if 'none of the' in str(w.message)]) == 1
+    assert np.diff(index.starts)[[3, 5]].tolist() == [0, 0]
+
+
+def test_index_of_many_images_is_small_and_quick_to_load(tmp_path):
+    """A million entries, as of ADE20K times four: under 100 MB, and no more than a read."""
+    rng = np.random.default_rng(0)
+    images = [
+        ImageClasses(np.arange(10), rng.integers(1, 1000, 10), 262144, np.full((10, 4, 2), 0.5)) for _ in range(100_000)
+    ]
+    index = ClassIndex.from_images(images, [str(i) for i in range(150)], 4)
+    index.save(tmp_path / 'index.npz')
+    del images
+    tracemalloc.start()
+    start = time.perf_counter()
+    loaded = ClassIndex.load(tmp_path / 'index.npz')
+    for c in range(150):
+        loaded.images_of(c)
+    seconds = time.perf_counter() - start
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 100e6
+    print(
+        f'{seconds:.2f} s, {peak / 1e6:.0f} MB at most, {(tmp_path / "index.npz").stat().st_size / 1e6:.0f} MB on disk'
+    )

@@ -1,0 +1,179 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from class_index.test_class_index import MAPS, index_of, same
+
+from mmseg_nondecomp import file_lock
+from mmseg_nondecomp.class_index.cache import default_cache_dir, load_or_build
+
+INDEX = index_of(MAPS)
+
+
+class Builder:
+    """Builds the index, and counts how often it is asked to."""
+
+    calls = 0
+
+    def __call__(self):
+        self.calls += 1
+        return INDEX
+
+
+@pytest.fixture
+def build():
+    return Builder()
+
+
+def the_file(folder):
+    (file,) = folder.glob('*.npz')
+    return file
+
+
+def test_built_once(tmp_path, build, capsys):
+    folder = tmp_path / 'a' / 'b'
+    for _ in range(3):
+        assert same(load_or_build(folder, 'mine', 'now', build), INDEX)
+    assert build.calls == 1
+    assert capsys.readouterr().err == ''
+    assert [file.suffix for file in sorted(folder.iterdir())] == ['.lock', '.npz']
+
+
+def test_other_annotations_have_another_file(tmp_path, build):
+    load_or_build(tmp_path, 'mine', 'now', build)
+    load_or_build(tmp_path, 'yours', 'now', build)
+    assert build.calls == 2
+    assert len(list(tmp_path.glob('*.npz'))) == 2
+
+
+def empty(file):
+    file.write_bytes(b'')
+
+
+def half(file):
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def flipped(file):
+    content = bytearray(file.read_bytes())
+    content[200] ^= 1
+    file.write_bytes(content)
+
+
+def foreign(file):
+    file.write_text(json.dumps({'classes': [1, 2, 3]}))
+
+
+def foreign_behind_the_first_line(file):
+    file.write_bytes(b'now\n\x80\x04something else')
+
+
+def other_arrays(file):
+    with open(file, 'wb') as stream:
+        stream.write(b'now\n')
+        np.savez(stream, classes=np.zeros(3))
+
+
+@pytest.mark.parametrize('damage', [empty, half, flipped, foreign, foreign_behind_the_first_line, other_arrays])
+def test_damaged_file_is_built_anew(tmp_path, build, capsys, damage):
+    load_or_build(tmp_path, 'mine', 'now', build)
+    damage(the_file(tmp_path))
+    assert same(load_or_build(tmp_path, 'mine', 'now', build), INDEX)
+    assert build.calls == 2
+    message = capsys.readouterr().err
+    assert message.count('\n') == 1
+    assert str(the_file(tmp_path)) in message
+    assert same(load_or_build(tmp_path, 'mine', 'now', build), INDEX)
+    assert build.calls == 2
+
+
+def test_stale_file_is_built_anew(tmp_path, build, capsys):
+    load_or_build(tmp_path, 'mine', 'then', build)
+    load_or_build(tmp_path, 'mine', 'now', build)
+    load_or_build(tmp_path, 'mine', 'now', build)
+    assert build.calls == 2
+    assert capsys.readouterr().err.count('have changed') == 1
+
+
+def test_error_of_the_builder_is_raised_and_leaves_no_file(tmp_path):
+    def fail():
+        raise OSError('label.png')
+
+    with pytest.raises(OSError, match=r'^label\.png$'):
+        load_or_build(tmp_path, 'mine', 'now', fail)
+    assert not list(tmp_path.glob('*.npz'))
+
+
+def test_folder_that_cannot_be_written(tmp_path, build):
+    (tmp_path / 'file').touch()
+    with pytest.raises(OSError, match='cache_dir'):
+        load_or_build(tmp_path / 'file' / 'folder', 'mine', 'now', build)
+    assert build.calls == 0
+
+
+def test_without_locks(tmp_path, build, monkeypatch):
+    monkeypatch.setattr(file_lock, 'fcntl', None)
+    for _ in range(2):
+        assert same(load_or_build(tmp_path, 'mine', 'now', build), INDEX)
+    assert build.calls == 1
+
+
+def test_default_folder(monkeypatch, tmp_path):
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+    assert default_cache_dir() == tmp_path / 'mmseg_nondecomp'
+    monkeypatch.delenv('XDG_CACHE_HOME')
+    assert default_cache_dir() == Path.home() / '.cache' / 'mmseg_nondecomp'
+
+
+class TestProcesses:
+    """Processes that want the index of one data set."""
+
+    def start(self, folder, seconds):
+        return subprocess.Popen(
+            [sys.executable, __file__, str(folder), str(seconds)],
+            env={**os.environ, 'PYTHONPATH': os.pathsep.join(str(p) for p in Path(__file__).parents[1:3])},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def test_one_builds_and_the_others_wait(self, tmp_path):
+        processes = [self.start(tmp_path, 1) for _ in range(3)]
+        said = ''.join(process.communicate(timeout=120)[0] for process in processes)
+        assert [process.returncode for process in processes] == [0, 0, 0]
+        assert said.count('building') == 1
+        assert said.count('right') == 3
+
+    def test_killed_builder_leaves_nothing_in_the_way(self, tmp_path, build):
+        victim = self.start(tmp_path, 100)
+        assert victim.stdout.readline() == 'building\n'
+        victim.send_signal(signal.SIGKILL)
+        victim.wait(timeout=60)
+        assert not list(tmp_path.glob('*.npz'))
+        assert same(load_or_build(tmp_path, 'mine', 'now', build), INDEX)
+
+    def test_leftovers_of_killed_writers_go(self, tmp_path, build):
+        load_or_build(tmp_path, 'mine', 'then', build)
+        file = the_file(tmp_path)
+        left = file.with_name(f'.{file.stem}-{os.uname().nodename}-left')
+        left.touch()
+        load_or_build(tmp_path, 'mine', 'now', build)
+        assert not left.exists()
+
+
+def main(folder, seconds):
+    def build():
+        print('building', flush=True)
+        time.sleep(float(seconds))
+        return INDEX
+
+    print('right' if same(load_or_build(Path(folder), 'mine', 'now', build), INDEX) else 'wrong')
+
+
+if __name__ == '__main__':
+    main(*sys.argv[1:])

@@ -1,0 +1,142 @@
+import io
+
+import numpy as np
+import pytest
+
+from mmseg_nondecomp.class_index import ClassIndex
+from mmseg_nondecomp.class_index.class_index import ImageClasses
+from mmseg_nondecomp.class_index.label_map import classes_of_label_map
+
+MAPS = [
+    np.array([[0, 0, 2], [255, 2, 2]], np.uint8),
+    np.full((2, 3), 255, np.uint8),
+    np.array([[2, 3, 3], [3, 3, 3]], np.uint8),
+]
+NAMES = ('a', 'b', 'c', 'd')
+
+
+def index_of(maps, n_places=2):
+    return ClassIndex.from_images([classes_of_label_map(m, 4, 255, n_places) for m in maps], NAMES, n_places)
+
+
+def written(index):
+    stream = io.BytesIO()
+    index.save(stream)
+    return stream.getvalue()
+
+
+def same(one, other):
+    names = ('starts', 'classes', 'counts', 'n_items', 'places', 'dataset_indices')
+    return one.class_names == other.class_names and all(
+        np.array_equal(getattr(one, name), getattr(other, name)) for name in names
+    )
+
+
+def test_what_it_tells():
+    index = index_of(MAPS)
+    assert len(index) == 3
+    assert index.n_classes == 4
+    assert index.items_per_class.tolist() == [2, 0, 4, 5]
+    assert index.images_per_class.tolist() == [1, 0, 2, 1]
+    assert index.present_classes.tolist() == [0, 2, 3]
+    assert index.n_items.tolist() == [6, 6, 6]
+    assert [index.images_of(c).tolist() for c in range(4)] == [[0], [], [0, 2], [2]]
+    assert [[index.image_of(e) for e in index.entries_of(c)] for c in range(4)] == [[0], [], [0, 2], [2]]
+
+
+def test_places_are_exact_up_to_the_largest_images():
+    for size in (1, 2, 3, 641, 4096, 32767):
+        labels = np.zeros((1, size), np.uint8)
+        labels[0, -1] = 3
+        index = index_of([labels], n_places=1)
+        _, x = index.place_of(index.entries_of(3)[0], 0)
+        assert int(x * size) == size - 1
+
+
+def test_places_in_turn():
+    index = index_of(MAPS)
+    (entry,) = index.entries_of(0)
+    places = [index.place_of(entry, number) for number in range(4)]
+    assert places[0] != places[1]
+    assert places[:2] == places[2:]
+
+
+def test_no_places():
+    image = ImageClasses(np.array([1]), np.array([4]), 4)
+    index = ClassIndex.from_images([image], NAMES, 0)
+    assert index.place_of(0, 3) is None
+
+
+def test_nothing_in_any_image():
+    index = index_of([MAPS[1]])
+    assert index.present_classes.tolist() == []
+    assert same(ClassIndex.load(io.BytesIO(written(index))), index)
+
+
+def test_one_of_several():
+    first, second = index_of(MAPS[:2]), index_of(MAPS[2:])
+    index = ClassIndex.joined([(first, 1, 0), (second, 2, 2)])
+    assert index.images_of(2).tolist() == [0, 2, 2]
+    assert index.items_per_class.tolist() == [2, 0, 5, 10]
+    with pytest.raises(ValueError, match='same classes'):
+        ClassIndex.joined([(first, 1, 0), (ClassIndex.from_images([], ('a',), 2), 1, 2)])
+
+
+class TestFile:
+    def test_round_trip(self):
+        index = index_of(MAPS)
+        assert same(ClassIndex.load(io.BytesIO(written(index))), index)
+
+    def test_every_truncation_is_an_error(self):
+        content = written(index_of(MAPS))
+        for length in range(0, len(content), 7):
+            with pytest.raises(Exception):  # noqa: B017, PT011  (NumPy and zipfile raise many kinds)
+                ClassIndex.load(io.BytesIO(content[:length]))
+
+    def test_every_damage_is_an_error_or_harmless(self):
+        index = index_of(MAPS)
+        content = written(index)
+        harmless = 0
+        for place in range(0, len(content), 11):
+            damaged = bytearray(content)
+            damaged[place] ^= 0x5A
+            try:
+                found = ClassIndex.load(io.BytesIO(damaged))
+            except Exception:
+                continue
+            assert same(found, index)
+            harmless += 1
+        assert harmless < len(content) / 11 / 2
+
+    @pytest.mark.parametrize(
+        'change',
+        [
+            lambda a: a.update(starts=a['starts'][:-1]),
+            lambda a: a.update(starts=a['starts'][::-1]),
+            lambda a: a.update(starts=a['starts'].astype(np.float64)),
+            lambda a: a.update(classes=a['classes'] + np.uint16(4)),
+            lambda a: a.update(counts=a['counts'][1:]),
+            lambda a: a.update(places=a['places'][..., :1]),
+            lambda a: a.update(dataset_indices=a['dataset_indices'][1:]),
+        ],
+        ids=['missing start', 'starts fall', 'starts of floats', 'no such class', 'count', 'places', 'indices'],
+    )
+    def test_arrays_that_do_not_fit_are_errors(self, change):
+        with np.load(io.BytesIO(written(index_of(MAPS)))) as file:
+            arrays = dict(file)
+        change(arrays)
+        stream = io.BytesIO()
+        np.savez(stream, **arrays)
+        stream.seek(0)
+        with pytest.raises(ValueError, match='class index'):
+            ClassIndex.load(stream)
+
+    def test_pickles_are_not_read(self):
+        with np.load(io.BytesIO(written(index_of(MAPS)))) as file:
+            arrays = dict(file)
+        arrays['counts'] = np.array([print, print], object)
+        stream = io.BytesIO()
+        np.savez(stream, **arrays)
+        stream.seek(0)
+        with pytest.raises(ValueError, match='allow_pickle'):
+            ClassIndex.load(stream)
