@@ -91,6 +91,7 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         self._since: list[int] = [0]
         self._iou: list[np.ndarray] = [np.zeros(self.index.n_classes)]
         self._laws: dict[int, np.ndarray] = {}
+        self._is_told = False
 
     def set_iou(self, iou: Sequence[float] | Tensor) -> None:
         """The IoU of each class from the next draw on; NaN if it is not known."""
@@ -99,11 +100,10 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
             raise ValueError(
                 f'Parameter `iou` should be {self.index.n_classes} numbers from 0 to 1. Found {np.asarray(iou)!r}.'
             )
-        last = bisect.bisect_left(self._since, max(self.position, 1))
-        del self._since[last:], self._iou[last:]
-        self._since.append(self.position)
-        self._iou.append(values)
+        now = bisect.bisect_left(self._since, self.position)
+        self._since[now:], self._iou[now:] = [self.position], [values]
         self._laws.clear()
+        self._is_told = True
 
     def class_probabilities(self) -> np.ndarray:
         """With which probability the next draw for a class is for which, float64 [C]."""
@@ -119,7 +119,7 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         of_all, of_classes, of_images, of_places = self._random_numbers(number)
         if of_all < self.uniform:
             return self._images[number]
-        if self.position == PATIENCE and len(self._since) == 1:
+        if self.position == PATIENCE and not self._is_told:
             warnings.warn(
                 'IoUAdaptiveSampler has not been told any IoU yet, so all classes are equally likely. Add '
                 "`custom_hooks = [dict(type='TrainIoUHook')]` to the config.",
@@ -143,6 +143,7 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         self._since = state['since'].tolist()
         self._iou = list(state['iou'].numpy())
         self._laws.clear()
+        self._is_told = True
 
     def _random_numbers(self, number: int) -> np.ndarray:
         """Four numbers from 0 to 1 that belong to a draw."""

@@ -74,7 +74,7 @@ class TestMadeOfOthers:
 
     def test_of_mmengine(self, folder):
         data = animals(folder)
-        whole = index_classes(RepeatDataset(ConcatDataset([data, data]), 3))
+        whole = index_classes(RepeatDataset(dict(type=ConcatDataset, datasets=[data, data]), 3))
         alone = index_classes(data)
         for c in range(4):
             images = alone.images_of(c)

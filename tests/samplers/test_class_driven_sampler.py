@@ -1,0 +1,154 @@
+import itertools
+
+import numpy as np
+import pytest
+from class_index.test_build import Numbered
+from mmengine.dataset import DefaultSampler, InfiniteSampler
+from torch import distributed
+from torch.utils.data import DataLoader
+
+from mmseg_nondecomp import EquiBatchSampler, IoUAdaptiveSampler
+from mmseg_nondecomp.samplers.class_driven_sampler import Permutations
+
+DATA = Numbered([0], [0, 1], [0], [], [0, 2], [1], [0])
+SAMPLERS = pytest.mark.parametrize('cls', [EquiBatchSampler, IoUAdaptiveSampler])
+
+
+def first(sampler, n):
+    return [(int(index), getattr(index, 'cls', None)) for index in itertools.islice(sampler, n)]
+
+
+def of_rank(cls, rank, world_size, monkeypatch, **kwargs):
+    monkeypatch.setattr(distributed, 'is_initialized', lambda: True)
+    monkeypatch.setattr(distributed, 'get_rank', lambda: rank)
+    monkeypatch.setattr(distributed, 'get_world_size', lambda: world_size)
+    return cls(DATA, seed=3, **kwargs)
+
+
+class TestPermutations:
+    def test_each_turn_holds_everything_once(self):
+        numbers = Permutations((1, 2), 7)
+        turns = np.array([numbers[i] for i in range(700)]).reshape(100, 7)
+        assert (np.sort(turns) == np.arange(7)).all()
+        assert len({tuple(turn) for turn in turns}) > 90
+
+    def test_any_place_can_be_looked_up(self):
+        numbers = Permutations((1, 2), 5)
+        forward = [numbers[i] for i in range(50)]
+        assert [Permutations((1, 2), 5)[i] for i in reversed(range(50))] == forward[::-1]
+
+    def test_seed_decides(self):
+        assert [Permutations((1,), 50)[i] for i in range(50)] != [Permutations((2,), 50)[i] for i in range(50)]
+
+
+@SAMPLERS
+class TestStream:
+    def test_seed_decides(self, cls):
+        assert first(cls(DATA, seed=1), 50) == first(cls(DATA, seed=1), 50)
+        assert first(cls(DATA, seed=1), 50) != first(cls(DATA, seed=2), 50)
+        assert cls(DATA).seed != cls(DATA).seed
+
+    def test_sampled_images_hold_the_class(self, cls):
+        sampled = [(image, c) for image, c in first(cls(DATA, seed=1), 300) if c is not None]
+        assert len(sampled) > 100
+        assert all(c in DATA[image] for image, c in sampled)
+
+    def test_goes_on_where_it_stopped(self, cls):
+        sampler = cls(DATA, seed=1)
+        assert first(sampler, 20) + first(sampler, 30) == first(cls(DATA, seed=1), 50)
+
+    @pytest.mark.parametrize('world_size', [2, 3])
+    def test_processes_share_one_stream(self, cls, world_size, monkeypatch):
+        alone = first(cls(DATA, seed=3), 60)
+        ranks = [first(of_rank(cls, r, world_size, monkeypatch), 60 // world_size) for r in range(world_size)]
+        assert [index for group in zip(*ranks, strict=True) for index in group] == alone
+
+    def test_skip(self, cls, monkeypatch):
+        stream = first(of_rank(cls, 1, 2, monkeypatch), 60)
+        sampler = of_rank(cls, 1, 2, monkeypatch)
+        first(sampler, 10)
+        sampler.skip(40)
+        assert first(sampler, 20) == stream[40:]
+
+    def test_epoch_does_not_matter_to_an_endless_stream(self, cls):
+        sampler = cls(DATA, seed=1)
+        first(sampler, 5)
+        sampler.set_epoch(7)
+        assert first(sampler, 5) == first(cls(DATA, seed=1), 10)[5:]
+        assert len(sampler) == len(InfiniteSampler(DATA)) == len(DATA)
+
+
+@SAMPLERS
+class TestPasses:
+    def test_pass_is_as_long_as_the_stock_one(self, cls, monkeypatch):
+        sampler = cls(DATA, seed=1, infinite=False)
+        assert len(list(sampler)) == len(sampler) == len(DefaultSampler(DATA)) == 7
+        half = of_rank(cls, 1, 2, monkeypatch, infinite=False)
+        assert len(list(half)) == len(half) == 4
+
+    def test_epochs_follow_each_other(self, cls):
+        sampler = cls(DATA, seed=1, infinite=False)
+        passes = []
+        for epoch in (0, 1, 2):
+            sampler.set_epoch(epoch)
+            passes += first(sampler, 100)
+        assert passes == first(cls(DATA, seed=1), 21)
+
+    def test_any_epoch_can_be_gone_to(self, cls):
+        sampler = cls(DATA, seed=1, infinite=False)
+        sampler.set_epoch(2)
+        assert first(sampler, 100) == first(cls(DATA, seed=1), 21)[14:]
+
+    def test_without_epochs_it_goes_on(self, cls):
+        sampler = cls(DATA, seed=1, infinite=False)
+        assert first(sampler, 100) + first(sampler, 100) == first(cls(DATA, seed=1), 14)
+
+
+@SAMPLERS
+class TestBatches:
+    """As MMEngine builds a batch sampler: with the sampler and the batch size of the config."""
+
+    def test_same_stream(self, cls):
+        batches = cls(sampler=InfiniteSampler(DATA, seed=3), batch_size=4)
+        single = first(cls(DATA, seed=3), 20)
+        assert [(int(i), getattr(i, 'cls', None)) for batch in itertools.islice(batches, 5) for i in batch] == single
+
+    def test_seed_of_its_own(self, cls):
+        batches = cls(sampler=InfiniteSampler(DATA, seed=3), batch_size=1, seed=4)
+        assert [int(batch[0]) for batch in itertools.islice(batches, 20)] == [
+            i for i, _ in first(cls(DATA, seed=4), 20)
+        ]
+
+    @pytest.mark.parametrize(('drop_last', 'sizes'), [(False, [3, 3, 1]), (True, [3, 3])])
+    def test_passes(self, cls, drop_last, sizes):
+        batches = cls(DATA, batch_size=3, drop_last=drop_last, seed=0, infinite=False)
+        assert [len(batch) for batch in batches] == sizes
+        assert len(batches) == len(sizes)
+
+    def test_dropped_images_are_not_lost_for_the_next_epoch(self, cls):
+        batches = cls(DATA, batch_size=3, drop_last=True, seed=0, infinite=False)
+        list(batches)
+        batches.sampler.set_epoch(1)
+        assert [(int(i), getattr(i, 'cls', None)) for i in next(iter(batches))] == first(cls(DATA, seed=0), 10)[7:]
+
+    def test_in_a_loader(self, cls):
+        batches = cls(DATA, batch_size=3, seed=0)
+        loader = DataLoader(DATA, batch_sampler=batches, collate_fn=list)
+        assert len(next(iter(loader))) == 3
+        assert loader.batch_sampler.sampler is batches
+
+
+@SAMPLERS
+class TestMistakes:
+    def test_no_class_in_any_image(self, cls):
+        with pytest.raises(ValueError, match='hold a class in at least one image'):
+            cls(Numbered([], []))
+
+    def test_no_data_set(self, cls):
+        with pytest.raises(TypeError, match='`dataset` or `sampler`'):
+            cls()
+
+    @pytest.mark.parametrize('batch_size', [0, -1, 2.5])
+    def test_batch_size(self, cls, batch_size):
+        with pytest.raises(ValueError, match='`batch_size`'):
+            cls(DATA, batch_size=batch_size)

@@ -1,0 +1,169 @@
+import warnings
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from class_index.test_build import Numbered
+from scipy import stats
+from torch.utils.data import DataLoader
+
+from mmseg_nondecomp import IoUAdaptiveSampler
+from mmseg_nondecomp.samplers import iou_adaptive_sampler
+
+DATA = Numbered([0], [0, 1], [0], [], [0, 2], [1], [0])
+N = 20_000
+
+
+def fits(found, expected):
+    """Whether counts are what one expects of them: chi-square at one in a thousand."""
+    return stats.chisquare(found, expected).pvalue > 1e-3
+
+
+def class_counts(sampler, n):
+    drawn = Counter(getattr(index, 'cls', None) for index in islice(sampler, n))
+    return np.array([drawn[c] for c in (None, 0, 1, 2)])
+
+
+class TestLaw:
+    @pytest.mark.parametrize('iou', [[0.9, 0.5, 0.2], [1.0, 1.0, 0.0], [0.04, 0.06, 0.3]])
+    @pytest.mark.parametrize('uniform', [0.0, 0.3])
+    def test_classes(self, iou, uniform):
+        sampler = IoUAdaptiveSampler(DATA, uniform=uniform, epsilon=0.05, seed=1)
+        sampler.set_iou(iou)
+        law = 1 / np.maximum(iou, 0.05)
+        expected = N * np.array([uniform, *(1 - uniform) * law / law.sum()])
+        found = class_counts(sampler, N)
+        assert fits(found[expected > 0], expected[expected > 0])
+        assert (found[expected == 0] == 0).all()
+
+    def test_images_of_a_class_are_equally_likely(self):
+        sampler = IoUAdaptiveSampler(DATA, uniform=0.0, seed=1)
+        sampler.set_iou([0.5, 0.5, 0.5])
+        images = Counter(int(index) for index in islice(sampler, N) if index.cls == 0)
+        assert sorted(images) == [0, 1, 2, 4, 6]
+        assert fits(list(images.values()), [sum(images.values()) / 5] * 5)
+
+    def test_uniform_is_uniform(self):
+        sampler = IoUAdaptiveSampler(DATA, uniform=1.0, seed=1)
+        stream = list(islice(sampler, 700))
+        assert all(type(index) is int for index in stream)
+        for start in range(0, 700, 7):
+            assert sorted(stream[start : start + 7]) == list(range(7))
+
+    def test_uniform_part_is_uniform(self):
+        sampler = IoUAdaptiveSampler(DATA, uniform=0.5, seed=1)
+        sampler.set_iou([0.5, 0.5, 0.5])
+        images = Counter(index for index in islice(sampler, N) if type(index) is int)
+        assert fits([images[i] for i in range(7)], [sum(images.values()) / 7] * 7)
+
+    def test_unknown_counts_as_the_lowest(self):
+        sampler = IoUAdaptiveSampler(DATA, seed=1)
+        sampler.set_iou([0.5, float('nan'), 0.0])
+        low = 1 / 0.1
+        assert np.allclose(sampler.class_probabilities(), np.array([2, low, low]) / (2 + 2 * low))
+
+    def test_all_classes_are_equally_likely_at_first(self):
+        assert np.allclose(IoUAdaptiveSampler(DATA).class_probabilities(), 1 / 3)
+
+    def test_class_in_no_image_is_never_drawn(self):
+        sampler = IoUAdaptiveSampler(Numbered([0], [2]), uniform=0.0, seed=0)
+        sampler.set_iou([0.9, 0.0, 0.9])
+        assert sampler.class_probabilities().tolist() == [0.5, 0, 0.5]
+        assert {index.cls for index in islice(sampler, 200)} == {0, 2}
+
+
+class TestChange:
+    def test_next_draw_follows(self):
+        sampler = IoUAdaptiveSampler(DATA, uniform=0.0, epsilon=1e-9, seed=1)
+        draws = iter(sampler)
+        next(draws)
+        for best in (0, 1, 2):
+            sampler.set_iou([float(c != best) for c in range(3)])
+            assert {next(draws).cls for _ in range(50)} == {best}
+
+    @pytest.mark.parametrize(('num_workers', 'ahead'), [(0, 0), (2, 4)])
+    def test_reaches_the_loader_after_what_is_drawn_ahead(self, num_workers, ahead):
+        sampler = IoUAdaptiveSampler(DATA, uniform=0.0, epsilon=1e-9, seed=1)
+        sampler.set_iou([0.0, 1.0, 1.0])
+        loader = iter(DataLoader(Echo(DATA), batch_size=5, sampler=sampler, num_workers=num_workers, collate_fn=list))
+        assert {c for _ in range(3) for c in next(loader)} == {0}
+        sampler.set_iou([1.0, 1.0, 0.0])
+        batches = [set(next(loader)) for _ in range(ahead + 3)]
+        assert batches == [{0}] * ahead + [{2}] * 3
+
+    def test_iou_of_before_is_repeated(self):
+        """A resumed training is led through all draws again, and finds those that were made."""
+        sampler = IoUAdaptiveSampler(DATA, seed=1)
+        stream = []
+        for iou in ([0.2, 0.9, 0.9], [0.9, 0.1, 0.5], [0.9, 0.9, 0.0]):
+            stream += [(int(i), getattr(i, 'cls', None)) for i in islice(sampler, 33)]
+            sampler.set_iou(iou)
+        state = sampler.state_dict()
+        stream += [(int(i), getattr(i, 'cls', None)) for i in islice(sampler, 33)]
+
+        other = IoUAdaptiveSampler(DATA, seed=1)
+        ahead = [(int(i), getattr(i, 'cls', None)) for i in islice(other, 10)]
+        other.load_state_dict(state)
+        assert ahead + [(int(i), getattr(i, 'cls', None)) for i in islice(other, 122)] == stream
+
+    def test_told_again_before_the_next_draw(self):
+        sampler = IoUAdaptiveSampler(DATA, seed=1)
+        for value in (0.2, 0.4, 1.0):
+            sampler.set_iou([value, 1.0, 1.0])
+        assert np.allclose(sampler.class_probabilities(), 1 / 3)
+        assert len(sampler.state_dict()['since']) == 1
+
+    def test_tensors_are_welcome(self):
+        sampler = IoUAdaptiveSampler(DATA)
+        sampler.set_iou(torch.tensor([0.1, 0.2, 0.3]))
+        assert np.allclose(sampler.class_probabilities(), np.array([6, 3, 2]) / 11)
+
+
+class Echo:
+    """Gives the class of the index that it is asked for."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __len__(self):
+        return len(self.data)
+
+    def __getitem__(self, index):
+        return index.cls
+
+
+class TestMistakes:
+    @pytest.mark.parametrize('uniform', [-0.1, 1.1, float('nan')])
+    def test_uniform(self, uniform):
+        with pytest.raises(ValueError, match='`uniform`'):
+            IoUAdaptiveSampler(DATA, uniform=uniform)
+
+    @pytest.mark.parametrize('epsilon', [0, -1, float('inf'), float('nan')])
+    def test_epsilon(self, epsilon):
+        with pytest.raises(ValueError, match='`epsilon`'):
+            IoUAdaptiveSampler(DATA, epsilon=epsilon)
+
+    @pytest.mark.parametrize('iou', [[0.5, 0.5], [0.5, 0.5, 1.1], [[0.5] * 3], [0.5, 0.5, -0.1]])
+    def test_iou(self, iou):
+        with pytest.raises(ValueError, match='3 numbers from 0 to 1'):
+            IoUAdaptiveSampler(DATA).set_iou(iou)
+
+    def test_state_of_other_classes(self):
+        state = IoUAdaptiveSampler(DATA).state_dict()
+        state['iou'] = state['iou'][:, :2]
+        with pytest.raises(ValueError, match=r'3 classes\. Found 2'):
+            IoUAdaptiveSampler(DATA).load_state_dict(state)
+
+    @pytest.mark.parametrize('told', [True, False])
+    def test_missing_hook_is_told(self, told, monkeypatch):
+        monkeypatch.setattr(iou_adaptive_sampler, 'PATIENCE', 20)
+        sampler = IoUAdaptiveSampler(DATA, uniform=0.0, seed=0)
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter('always')
+            list(islice(sampler, 10))
+            if told:
+                sampler.set_iou([0.1, 0.2, 0.3])
+            list(islice(sampler, 50))
+        assert [('TrainIoUHook' in str(w.message)) for w in said] == [] if told else [True]
