@@ -1,0 +1,101 @@
+"""Class-driven sampling in the stock training loops: stop and resume, workers, processes, batch samplers, epochs."""
+
+import re
+
+import pytest
+import torch
+
+from mmseg_nondecomp.hooks.train_iou_hook import KEY
+
+CONFIG = 'configs/long_tail_shapes/tiny-unet_{}_lts.py'
+SCHEDULE = ['train_cfg.max_iters=8', 'train_cfg.val_interval=8', 'default_hooks.checkpoint.interval=4']
+OFTEN = ['custom_hooks.0.interval=1', 'custom_hooks.0.momentum=0.5']
+
+
+def checkpoint(folder, name='iter_8.pth'):
+    return torch.load(folder / name, map_location='cpu', weights_only=False)
+
+
+def train_iou(folder):
+    return checkpoint(folder)['message_hub']['runtime_info'][KEY]
+
+
+def stop_at_4(through, stopped):
+    """A folder as it is when the training of another is stopped half-way."""
+    stopped.mkdir()
+    (stopped / 'iter_4.pth').write_bytes((through / 'iter_4.pth').read_bytes())
+    (stopped / 'last_checkpoint').write_text(str(stopped / 'iter_4.pth'))
+
+
+def workers(n):
+    return [f'train_dataloader.num_workers={n}', f'train_dataloader.persistent_workers={n > 0}']
+
+
+@pytest.mark.parametrize(('config', 'options'), [('lovasz-equibatch', []), ('lmp-iou', OFTEN)])
+def test_n_and_n_equals_n_save_resume_n(tool, tmp_path, config, options):
+    path, options = CONFIG.format(config), [*SCHEDULE, *options]
+    through, stopped = tmp_path / 'through', tmp_path / 'stopped'
+    tool('train.py', path, '--work-dir', through, options=options)
+    stop_at_4(through, stopped)
+    log = tool('train.py', path, '--work-dir', stopped, '--resume', options=options)
+    assert not re.search(r'Iter\(train\) +\[4/8\]', log), 'it began anew'
+    torch.testing.assert_close(
+        checkpoint(stopped)['state_dict'], checkpoint(through)['state_dict'], rtol=0, atol=0, msg=config
+    )
+    if config == 'lmp-iou':
+        torch.testing.assert_close(train_iou(stopped), train_iou(through), rtol=0, atol=0)
+        assert len(train_iou(through)['samplers'][0]['since']) == 9
+
+
+@pytest.mark.parametrize('n', [2, 4])
+def test_statistics_are_restored_with_workers(tool, tmp_path, n):
+    """The draws are the same too; the workers' random numbers (crops, flips) are not, so the weights differ."""
+    path, options = CONFIG.format('lmp-iou'), [*SCHEDULE, *OFTEN, *workers(n)]
+    through, stopped = tmp_path / 'through', tmp_path / 'stopped'
+    tool('train.py', path, '--work-dir', through, options=options)
+    before = checkpoint(through, 'iter_4.pth')['message_hub']['runtime_info'][KEY]
+    stop_at_4(through, stopped)
+    tool('train.py', path, '--work-dir', stopped, '--resume', options=options)
+    after = train_iou(stopped)
+    assert after['samplers'][0]['since'].tolist() == train_iou(through)['samplers'][0]['since'].tolist()
+    assert torch.equal(after['samplers'][0]['iou'][:5], before['samplers'][0]['iou'])
+    drawn_ahead = 2 * n * 2
+    assert after['samplers'][0]['since'].tolist() == [0, *range(2 + drawn_ahead, 2 * 9 + drawn_ahead, 2)]
+
+
+@pytest.mark.parametrize('config', ['ce-equibatch', 'ce-iou'])
+def test_two_processes(tool, tmp_path, config):
+    log = tool('dist_train.sh', CONFIG.format(config), 2, '--work-dir', tmp_path, options=[*SCHEDULE, *workers(2)])
+    assert 'mIoU' in log
+    assert log.count('counting classes') <= 1, 'one process builds the index'
+
+
+def test_as_batch_sampler(tool, tmp_path):
+    """The same images in the same batches, so the same weights."""
+    path = CONFIG.format('ce-equibatch')
+    tool('train.py', path, '--work-dir', tmp_path / 'sampler', options=SCHEDULE)
+    options = [
+        *SCHEDULE,
+        'train_dataloader.sampler.type=InfiniteSampler',
+        'train_dataloader.batch_sampler.type=EquiBatchSampler',
+    ]
+    tool('train.py', path, '--work-dir', tmp_path / 'batches', options=options)
+    states = [checkpoint(tmp_path / name)['state_dict'] for name in ('sampler', 'batches')]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
+def test_epochs(tool, tmp_path):
+    options = [
+        'train_cfg._delete_=True',
+        'train_cfg.type=EpochBasedTrainLoop',
+        'train_cfg.max_epochs=2',
+        'train_dataloader.sampler.infinite=False',
+        'default_hooks.checkpoint.by_epoch=True',
+        'default_hooks.checkpoint.interval=1',
+        'default_hooks.logger.log_metric_by_epoch=True',
+        'log_processor.by_epoch=True',
+        *OFTEN,
+    ]
+    log = tool('train.py', CONFIG.format('ce-iou'), '--work-dir', tmp_path, options=options)
+    assert re.search(r'Epoch\(train\) +\[2\]\[4/4\]', log)
+    assert checkpoint(tmp_path, 'epoch_2.pth')['meta']['iter'] == 8

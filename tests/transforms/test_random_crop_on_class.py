@@ -1,0 +1,172 @@
+import copy
+
+import numpy as np
+import pytest
+from mmcv.transforms import Compose, RandomResize, TransformBroadcaster
+from mmengine.registry import TRANSFORMS
+from mmseg.datasets.transforms import RandomCrop
+from scipy import stats
+
+from mmseg_nondecomp.samplers.sampled_index import SampledIndex
+from mmseg_nondecomp.transforms import RandomCropOnClass
+
+N_CLASSES = 5
+
+
+def scene(cls=None, place=None, shape=(40, 60), rare=((31, 7),)):
+    """An image whose pixels are numbered; class 4 is at the rare pixels only, the first rows are ignored."""
+    labels = np.random.default_rng(0).integers(0, 3, shape).astype(np.uint8)
+    labels[:5] = 255
+    for y, x in rare:
+        labels[y, x] = 4
+    return dict(
+        img=np.arange(labels.size).reshape(*shape, 1).repeat(3, 2),
+        gt_seg_map=labels,
+        gt_other_map=labels + 100,
+        seg_fields=['gt_seg_map', 'gt_other_map'],
+        sample_idx=7 if cls is None else SampledIndex(7, cls, place),
+    )
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    np.random.seed(0)
+
+
+class TestWithoutAClass:
+    @pytest.mark.parametrize('ratio', [1.0, 0.36, 0.1])
+    @pytest.mark.parametrize('size', [(16, 24), (40, 60), (50, 20), (100, 100)])
+    def test_is_the_stock_crop(self, size, ratio):
+        ours, stock = RandomCropOnClass(size, ratio), RandomCrop(size, ratio)
+        for seed in range(20):
+            np.random.seed(seed)
+            found = ours(scene())
+            np.random.seed(seed)
+            expected = stock(scene())
+            assert found.keys() == expected.keys()
+            assert found['img_shape'] == expected['img_shape']
+            for key in ('img', 'gt_seg_map', 'gt_other_map'):
+                assert np.array_equal(found[key], expected[key])
+
+    def test_image_without_labels_or_index(self):
+        assert RandomCropOnClass(8)(dict(img=np.zeros((20, 20, 3))))['img'].shape == (8, 8, 3)
+
+
+class TestOnClass:
+    @pytest.mark.parametrize('size', [(16, 24), (1, 1), (40, 60), (50, 20), (100, 100)])
+    @pytest.mark.parametrize('rare', [(31, 7), (39, 59), (5, 0), (39, 0)])
+    def test_holds_a_class_of_one_pixel(self, size, rare):
+        crop = RandomCropOnClass(size)
+        for _ in range(50):
+            results = crop(scene(4, rare=[rare]))
+            assert (results['gt_seg_map'] == 4).sum() == 1
+            assert results['gt_seg_map'].shape == (min(size[0], 40), min(size[1], 60)) == results['img_shape']
+
+    def test_image_and_label_maps_stay_together(self):
+        results = RandomCropOnClass((10, 12))(scene(4))
+        whole = scene(4)
+        y, x = np.divmod(results['img'][..., 0], 60)
+        assert np.array_equal(results['gt_seg_map'], whole['gt_seg_map'][y, x])
+        assert np.array_equal(results['gt_other_map'], whole['gt_other_map'][y, x])
+
+    def test_all_crops_with_the_pixel_are_equally_likely(self):
+        crop = RandomCropOnClass((4, 3))
+        corners = [crop(scene(4, rare=[(20, 30)]))['img'][0, 0, 0] for _ in range(3000)]
+        y, x = np.divmod(corners, 60)
+        counts = np.histogram2d(y, x, (np.arange(17, 22), np.arange(28, 32)))[0]
+        assert counts.sum() == 3000
+        assert stats.chisquare(counts.ravel()).pvalue > 1e-3
+
+    def test_all_pixels_of_the_class_are_equally_likely(self):
+        pixels = [(10, 3), (10, 4), (33, 50), (39, 59)]
+        crop = RandomCropOnClass(1)
+        found = [crop(scene(4, rare=pixels))['img'][0, 0, 0] for _ in range(2000)]
+        values, counts = np.unique(found, return_counts=True)
+        assert values.tolist() == [y * 60 + x for y, x in pixels]
+        assert stats.chisquare(counts).pvalue > 1e-3
+
+    def test_keeps_cat_max_ratio_where_it_can(self):
+        labels = np.zeros((40, 40), np.uint8)
+        labels[:, 20:] = 1
+        crop = RandomCropOnClass((8, 8), cat_max_ratio=0.8)
+        n_mixed = 0
+        for _ in range(200):
+            results = crop(
+                dict(img=labels[..., None], gt_seg_map=labels, seg_fields=['gt_seg_map'], sample_idx=SampledIndex(0, 1))
+            )
+            share = (results['gt_seg_map'] == 1).mean()
+            assert share > 0
+            n_mixed += 0.2 < share < 0.8
+        assert n_mixed > 150
+
+    def test_class_comes_before_cat_max_ratio(self):
+        labels = np.full((30, 30), 255, np.uint8)
+        labels[17, 3] = 1
+        results = RandomCropOnClass(8, cat_max_ratio=0.5)(
+            dict(img=labels[..., None], gt_seg_map=labels, seg_fields=['gt_seg_map'], sample_idx=SampledIndex(0, 1))
+        )
+        assert (results['gt_seg_map'] == 1).any()
+
+
+class TestClassThatIsGone:
+    def test_crop_is_around_its_place(self):
+        crop = RandomCropOnClass(8)
+        place = (25.5 / 40, 50.5 / 60)
+        for _ in range(100):
+            numbers = crop(scene(3, place))['img'][..., 0]
+            assert 25 * 60 + 50 in numbers
+
+    def test_places_at_the_edge(self):
+        for place in ((0.0, 0.0), (0.99999, 0.99999)):
+            assert RandomCropOnClass(8)(scene(3, place))['img'].shape == (8, 8, 3)
+
+    def test_without_a_place_it_is_a_plain_crop(self):
+        np.random.seed(3)
+        found = RandomCropOnClass(8)(scene(3))
+        np.random.seed(3)
+        assert np.array_equal(found['img'], RandomCropOnClass(8)(scene())['img'])
+
+    def test_after_resizing(self):
+        """A pixel that a smaller image has lost is in the crop of the image all the same."""
+        pipeline = Compose([RandomResize((30, 20), (0.5, 0.5)), RandomCropOnClass(6)])
+        n_gone = 0
+        for y in range(20, 24):
+            results = scene(4, ((y + 0.5) / 40, (7 + 0.5) / 60), rare=[(y, 7)])
+            results['img'] = (results['gt_seg_map'] == 4)[..., None].repeat(3, 2).astype(np.float32)
+            results = pipeline(results)
+            n_gone += not (results['gt_seg_map'] == 4).any()
+            assert results['img'].shape == (6, 6, 3)
+        assert n_gone > 0
+
+
+def test_shared_random_numbers_give_the_same_crop():
+    both = TransformBroadcaster(
+        [RandomCropOnClass(8)],
+        mapping=dict(img=['one', 'two']),
+        auto_remap=True,
+        share_random_params=True,
+    )
+    images = [scene()['img'] for _ in range(2)]
+    results = both(dict(one=images[0], two=copy.deepcopy(images[1])))
+    assert np.array_equal(results['one'], results['two'])
+
+
+def test_is_found_by_name():
+    assert isinstance(TRANSFORMS.build(dict(type='RandomCropOnClass', crop_size=[4, 6])), RandomCropOnClass)
+    assert repr(RandomCropOnClass((4, 6))) == 'RandomCropOnClass(crop_size=(4, 6), cat_max_ratio=1.0)'
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'error', 'name'),
+    [
+        (dict(crop_size=0), ValueError, 'crop_size'),
+        (dict(crop_size=(4, -1)), ValueError, 'crop_size'),
+        (dict(crop_size=(4, 5, 6)), ValueError, 'crop_size'),
+        (dict(crop_size=(4.0, 5)), TypeError, 'crop_size'),
+        (dict(crop_size=4, cat_max_ratio=0), ValueError, 'cat_max_ratio'),
+        (dict(crop_size=4, cat_max_ratio=75), ValueError, 'cat_max_ratio'),
+    ],
+)
+def test_mistakes(arguments, error, name):
+    with pytest.raises(error, match=f'`{name}`'):
+        RandomCropOnClass(**arguments)
