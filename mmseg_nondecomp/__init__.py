@@ -6,17 +6,10 @@ Importing the package registers its components by name in MMEngine's root regist
 from importlib.metadata import PackageNotFoundError, version
 
 from mmseg_nondecomp import functional
+from mmseg_nondecomp.class_index import ClassIndex, index_classes
 from mmseg_nondecomp.losses import LossMaxPooling, LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss
 from mmseg_nondecomp.registry import HAS_MMCV, HAS_MMENGINE
 from mmseg_nondecomp.samplers import EquiBatchSampler, IoUAdaptiveSampler, LossMaxPoolingPixelSampler
-
-if HAS_MMENGINE:
-    from mmseg_nondecomp import compat, hooks  # noqa: F401  (importing the hooks registers them)
-
-    compat.apply()
-
-if HAS_MMCV:
-    from mmseg_nondecomp import transforms  # noqa: F401  (importing the transforms registers them)
 
 try:
     __version__ = version('mmseg_nondecomp')
@@ -24,6 +17,7 @@ except PackageNotFoundError:  # a source tree on the path, not installed
     __version__ = 'unknown'
 
 __all__ = [
+    'ClassIndex',
     'EquiBatchSampler',
     'IoUAdaptiveSampler',
     'LossMaxPooling',
@@ -33,4 +27,17 @@ __all__ = [
     'SoftIoULoss',
     '__version__',
     'functional',
+    'index_classes',
 ]
+
+if HAS_MMENGINE:
+    from mmseg_nondecomp import compat
+    from mmseg_nondecomp.hooks import LossWeightHook, TrainIoUHook
+
+    compat.apply()
+    __all__ += ['LossWeightHook', 'TrainIoUHook']
+
+if HAS_MMCV:
+    from mmseg_nondecomp.transforms import RandomCropOnClass
+
+    __all__ += ['RandomCropOnClass']

@@ -6,7 +6,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-from mmengine.registry import MODELS, TASK_UTILS
+import pytest
+from mmengine.registry import DATA_SAMPLERS, HOOKS, MODELS, TASK_UTILS, TRANSFORMS
 
 import mmseg_nondecomp
 from mmseg_nondecomp import registry
@@ -41,6 +42,11 @@ def test_is_registered_in_the_root():
     assert registry.MODELS is MODELS
     assert MODELS.get('LossMaxPooling') is mmseg_nondecomp.LossMaxPooling
     assert TASK_UTILS.get('LossMaxPoolingPixelSampler') is mmseg_nondecomp.LossMaxPoolingPixelSampler
+    for name in ('EquiBatchSampler', 'IoUAdaptiveSampler'):
+        assert DATA_SAMPLERS.get(name) is getattr(mmseg_nondecomp, name)
+    for name in ('LossWeightHook', 'TrainIoUHook'):
+        assert HOOKS.get(name) is getattr(mmseg_nondecomp, name)
+    assert TRANSFORMS.get('RandomCropOnClass') is mmseg_nondecomp.RandomCropOnClass
 
 
 def test_works_without_openmmlab():
@@ -68,6 +74,19 @@ def test_works_without_openmmlab():
             mmseg_nondecomp.LossMaxPooling(pixel_loss=dict(type='FocalLoss'))
         except ImportError as error:
             print(error)
+
+        class Images:
+            def __len__(self):
+                return 3
+
+            def __getitem__(self, i):
+                return i, i.cls
+
+            def get_cat_ids(self, i):
+                return [[0], [1, 2], [2]][i]
+
+        sampler = mmseg_nondecomp.EquiBatchSampler(Images(), seed=0, infinite=False)
+        assert sorted(cls for _, cls in torch.utils.data.DataLoader(Images(), None, sampler=sampler)) == [0, 1, 2]
         assert not {'mmengine', 'mmcv', 'mmseg', 'mmdet', 'mmpretrain'} & set(sys.modules)
         """,
     )
@@ -86,7 +105,18 @@ def test_imports_no_models_and_is_imported_by_its_dotted_name():
         assert 'mmseg_nondecomp' not in sys.modules
         loss = MODELS.build(dict(type='mmseg_nondecomp.LossMaxPooling', p=2.0))
         assert type(loss) is sys.modules['mmseg_nondecomp'].LossMaxPooling and loss.p == 2
-        for name in ('mmseg.models', 'mmdet', 'mmpretrain'):
+        for name in ('mmseg', 'mmdet', 'mmpretrain'):
             assert name not in sys.modules, name
         """
     )
+
+
+@pytest.mark.parametrize(
+    ('registry', 'settings'),
+    [
+        ('HOOKS', dict(type='mmseg_nondecomp.TrainIoUHook')),
+        ('TRANSFORMS', dict(type='mmseg_nondecomp.RandomCropOnClass', crop_size=8)),
+    ],
+)
+def test_dotted_names_need_no_import(registry, settings):
+    run(f'from mmengine.registry import {registry}; assert {registry}.build({settings})')
