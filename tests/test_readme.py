@@ -16,14 +16,23 @@ def test_examples_run(block):
 
 @pytest.mark.parametrize('block', [block for block in BLOCKS if 'import torch' not in block])
 def test_config_lines_apply_to_a_stock_config(block, tmp_path):
-    import mmseg.models  # noqa: F401  (registers the stock losses)
-    from mmseg.registry import MODELS
+    import mmseg.datasets
+    import mmseg.models  # noqa: F401  (registers the stock components)
+    from mmseg.registry import DATA_SAMPLERS, MODELS, TRANSFORMS
 
-    path = tmp_path / 'mine.py'
-    path.write_text("_base_ = ['mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py']\n" + block)
-    losses = Config.fromfile(path).model.decode_head.loss_decode
+    stock = "_base_ = ['mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py']\n"
+    (tmp_path / 'stock.py').write_text(stock)
+    (tmp_path / 'mine.py').write_text(stock + block)
+    base, mine = (Config.fromfile(tmp_path / name) for name in ('stock.py', 'mine.py'))
+    losses = mine.model.decode_head.loss_decode
     losses = [MODELS.build(loss) for loss in (losses if isinstance(losses, list) else [losses])]
-    assert any(type(loss).__module__.startswith('mmseg_nondecomp') for loss in losses)
+    pipeline = mine.train_dataloader.dataset.pipeline
+    crops = [type(TRANSFORMS.build(step)) for step in pipeline if 'Crop' in step.type]
+    used = [*map(type, losses), *crops, DATA_SAMPLERS.get(mine.train_dataloader.sampler.type)]
+    assert any(component.__module__.startswith('mmseg_nondecomp') for component in used)
+    for step in pipeline:
+        step.type = step.type.replace('OnClass', '')
+    assert pipeline == base.train_dataloader.dataset.pipeline
 
 
 @pytest.mark.parametrize('document', sorted(ROOT.glob('*.md')) + sorted(ROOT.glob('configs/*/*.md')), ids=str)
