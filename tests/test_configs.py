@@ -28,16 +28,21 @@ pytest.importorskip('mmseg')
 from mmengine import registry
 from mmengine.config import Config
 from mmengine.dataset import Compose
+from mmengine.logging import MessageHub
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import PARAM_SCHEDULERS, DefaultScope, Registry
 from mmengine.structures import PixelData
 from mmseg.datasets import PascalVOCDataset
 from mmseg.models import EncoderDecoder
-from mmseg.registry import DATASETS, HOOKS, MODELS
+from mmseg.registry import DATA_SAMPLERS, DATASETS, HOOKS, MODELS, TRANSFORMS
 from mmseg.structures import SegDataSample
 
 import mmseg_nondecomp
 from mmseg_nondecomp import LossMaxPooling
+from mmseg_nondecomp.hooks.train_iou_hook import TrainIoUHook
+from mmseg_nondecomp.samplers.class_driven_sampler import ClassDrivenSampler
+from mmseg_nondecomp.samplers.sampled_index import SampledIndex
+from mmseg_nondecomp.transforms.random_crop_on_class import RandomCropOnClass
 
 ROOT = Path(__file__).resolve().parents[1] / 'configs'
 PARTS = sorted(ROOT.glob('_base_/**/*.py'))
@@ -48,6 +53,28 @@ LMP = [path for path in PAPER if re.search('-(165k|200k)_', path.name)]
 LOVASZ = [path for path in PAPER if '_1xb10-' in path.name]
 BINARY = [path for path in LOVASZ if '-binary-' in path.name]
 IGNORED = 255
+
+SAMPLERS = {'equibatch': 'EquiBatchSampler', 'iou': 'IoUAdaptiveSampler'}
+"""What the end of a method's name says about its sampling."""
+
+
+def method(path: Path) -> tuple[str, str]:
+    """The loss and the sampling that the file name tells; no sampling for uniform draws."""
+    name = path.name.removeprefix('tiny-unet_').partition('_')[0]
+    loss, _, sampling = name.rpartition('-')
+    return (loss, sampling) if sampling in SAMPLERS else (name, '')
+
+
+def with_method(path: Path, loss: str, sampling: str) -> Path:
+    """The config that differs in the method alone."""
+    before, after = (f'-{end}' if end else '' for end in (method(path)[1], sampling))
+    old, new = f'{method(path)[0]}{before}_', f'{loss}{after}_'
+    assert path.name.count(old) == 1
+    return path.with_name(path.name.replace(old, new))
+
+
+BASELINES = [path for path in PAPER if method(path)[0] == 'ce']
+SAMPLED = [path for path in LEAVES if method(path)[1]]
 
 
 @pytest.fixture(autouse=True)
@@ -106,9 +133,12 @@ def cross_entropies(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
 
 def test_there_are_configs():
     assert len(SHAPES) >= 5
-    assert len(LMP) >= 8
-    assert len(LOVASZ) >= 8
+    assert len(LMP) >= 12
+    assert len(LOVASZ) >= 12
     assert sorted(LMP + LOVASZ) == PAPER
+    assert len(SAMPLED) >= 13
+    assert {path.parent.name for path in SAMPLED} == {'ade20k', 'cityscapes', 'long_tail_shapes', 'pascal_voc12'}
+    assert all(with_method(path, *method(path)) == path for path in LEAVES)
 
 
 @each(LEAVES)
@@ -166,6 +196,7 @@ def types(node: Any) -> Iterator[str]:
 
 def test_components_of_all_kinds_are_found():
     assert {'LossMaxPooling', 'LossMaxPoolingPixelSampler', 'LossWeightHook', 'LongTailShapes'} <= components().keys()
+    assert {*SAMPLERS.values(), 'RandomCropOnClass', 'TrainIoUHook'} <= components().keys()
     assert 'mmseg_nondecomp.losses' in imported_with_the_package()
     assert 'mmseg_nondecomp.datasets' not in imported_with_the_package()
 
@@ -281,17 +312,173 @@ OURS = {
 }
 
 
-@each([path for path in PAPER if not path.name.startswith('ce_')])
+@each([path for path in PAPER if path not in BASELINES])
 def test_differs_from_its_baseline_in_the_loss_alone(path: Path):
-    method, _, rest = path.name.partition('_')
-    ours, base = load(path), load(path.with_name(f'ce_{rest}'))
-    assert ours.model.decode_head.pop('loss_decode') == OURS[method]
+    loss, sampling = method(path)
+    ours, base = load(path), load(with_method(path, 'ce', sampling))
+    assert ours.model.decode_head.pop('loss_decode') == OURS[loss]
     assert base.model.decode_head.pop('loss_decode').type == 'CrossEntropyLoss'
-    ours.pop('custom_imports')
+    imports = ours.pop('custom_imports')
+    assert base.pop('custom_imports', None) == (imports if sampling else None)
     assert ours.to_dict() == base.to_dict()
 
 
-@each([path for path in LMP if path.name.startswith('ce_')])
+CROPS = ('RandomCrop', 'RandomCropOnClass')
+
+
+def without_crops(node: Any) -> Any:
+    """A config with a mark wherever a pipeline crops.
+
+    MMEngine notes in each part that comes from `mmseg::` that it does (`_scope_`), which says nothing where this is the
+    default scope.
+    """
+    if isinstance(node, dict):
+        items = ((key, value) for key, value in node.items() if (key, value) != ('_scope_', 'mmseg'))
+        return 'a crop' if node.get('type') in CROPS else {key: without_crops(value) for key, value in items}
+    return [without_crops(item) for item in node] if isinstance(node, (list, tuple)) else node
+
+
+@each(SAMPLED)
+def test_differs_from_its_twin_in_sampler_crop_and_hook_alone(path: Path):
+    loss, sampling = method(path)
+    ours, twin = load(path), load(with_method(path, loss, ''))
+    imports = ours.pop('custom_imports')
+    assert twin.pop('custom_imports', imports) == imports
+    assert ours.train_dataloader.pop('sampler') == dict(type=SAMPLERS[sampling])
+    assert without_crops(twin.train_dataloader.pop('sampler')) == dict(type='InfiniteSampler', shuffle=True)
+    added = [dict(type='TrainIoUHook')] if sampling == 'iou' else []
+    assert ours.pop('custom_hooks', []) == twin.pop('custom_hooks', []) + added
+    assert ours.default_scope == 'mmseg'
+    assert 'RandomCrop' not in types(ours.to_dict())
+    assert 'RandomCropOnClass' not in types(twin.to_dict())
+    assert without_crops(ours.to_dict()) == without_crops(twin.to_dict())
+
+
+def crop_of(pipeline: list[dict]) -> tuple[int, dict]:
+    """The one crop of a pipeline and the place where it stands."""
+    [found] = [(place, step) for place, step in enumerate(pipeline) if step['type'] in CROPS]
+    return found
+
+
+@each(SAMPLED)
+def test_crop_on_the_class_stands_where_the_crop_of_the_twin_does_and_is_as_large(path: Path):
+    ours, twin = (training_pipelines(load(name)) for name in (path, with_method(path, method(path)[0], '')))
+    assert len(ours) == len(twin) > 0
+    for pipeline, other in zip(ours, twin, strict=True):
+        (place, step), (other_place, other_step) = crop_of(pipeline), crop_of(other)
+        assert place == other_place
+        assert (step.type, other_step.type) == ('RandomCropOnClass', 'RandomCrop')
+        crop, stock = TRANSFORMS.build(step), TRANSFORMS.build(other_step)
+        assert isinstance(crop, RandomCropOnClass)
+        for argument in ('crop_size', 'cat_max_ratio', 'ignore_index'):
+            assert getattr(crop, argument) == getattr(stock, argument)
+
+
+def class_driven(cfg: Config) -> list[str]:
+    """The samplers of the training that choose a class first."""
+    settings = [cfg.train_dataloader.get(place) for place in ('sampler', 'batch_sampler')]
+    classes = [DATA_SAMPLERS.get(item['type']) for item in settings if item is not None]
+    assert None not in classes
+    return [cls.__name__ for cls in classes if issubclass(cls, ClassDrivenSampler)]
+
+
+@each(LEAVES)
+def test_sampling_for_a_class_comes_with_all_that_belongs_to_it(path: Path):
+    cfg = load(path)
+    sampling = method(path)[1]
+    samplers = class_driven(cfg)
+    assert samplers == ([SAMPLERS[sampling]] if sampling else []), 'the name does not tell the sampling'
+    hooks = [hook for hook in cfg.get('custom_hooks', []) if HOOKS.get(hook['type']) is TrainIoUHook]
+    assert len(hooks) == 1 or 'IoUAdaptiveSampler' not in samplers
+    for pipeline in training_pipelines(cfg):
+        crops = [name for name in types(pipeline) if issubclass(TRANSFORMS.get(name), RandomCropOnClass)]
+        assert len(crops) == len(samplers)
+
+
+class OneClassEach:
+    """As many images as classes; image ``i`` shows class ``i``."""
+
+    def __init__(self, n_classes: int) -> None:
+        self.metainfo = dict(classes=tuple(f'class {c}' for c in range(n_classes)))
+
+    def __len__(self) -> int:
+        return len(self.metainfo['classes'])
+
+    def get_cat_ids(self, image: int) -> list[int]:
+        return [image]
+
+
+def build_sampler(cfg: Config, dataset: Any) -> Any:
+    return DATA_SAMPLERS.build(cfg.train_dataloader.sampler, default_args=dict(dataset=dataset, seed=0))
+
+
+@each(SAMPLED)
+def test_sampler_draws_every_class_without_end(path: Path):
+    cfg = load(path)
+    n_classes = cfg.model.decode_head.num_classes
+    sampler = build_sampler(cfg, OneClassEach(n_classes))
+    assert type(sampler).__name__ == SAMPLERS[method(path)[1]]
+    assert cfg.train_cfg.type == 'IterBasedTrainLoop'
+    stream = iter(sampler)
+    drawn = [next(stream) for _ in range(30 * n_classes)]
+    asked = [index for index in drawn if isinstance(index, SampledIndex)]
+    assert all(index == index.cls for index in asked), 'image i holds class i'
+    assert {index.cls for index in asked} == set(range(n_classes))
+    if method(path)[1] == 'equibatch':
+        assert asked == drawn
+        assert sorted(drawn[:n_classes]) == list(range(n_classes))
+    else:
+        assert len(asked) / len(drawn) == pytest.approx(0.5, abs=0.1)
+
+
+@each([path for path in SAMPLED if method(path)[1] == 'iou'])
+def test_hook_hears_the_head_and_tells_the_sampler(path: Path):
+    cfg = load(path)
+    head = build_head(cfg)
+    sampler = build_sampler(cfg, OneClassEach(head.num_classes))
+    loader = SimpleNamespace(sampler=sampler, batch_sampler=None, dataset=sampler.dataset)
+    [hook] = [HOOKS.build(settings) for settings in cfg.custom_hooks]
+    runner: Any = SimpleNamespace(
+        model=SimpleNamespace(decode_head=head),
+        train_dataloader=loader,
+        message_hub=MessageHub(path.stem),
+        iter=hook.interval - 1,
+    )
+    logits, label = random_batch(head.num_classes, 32)
+    hook.before_train(runner)
+    with torch.no_grad():
+        logits[label[:, None].expand_as(logits) == 1] = 0
+        logits[:, 1][label == 1] = 9
+        objective(head, logits, label)
+    hook.after_train_iter(runner, 0)
+    decided = logits.argmax(1)[label != IGNORED], label[label != IGNORED]
+    iou = [torch.stack([d == c for d in decided]) for c in range(head.num_classes)]
+    iou = torch.tensor([hit.all(0).sum() / hit.any(0).sum() for hit in iou])
+    assert iou[1] > iou.median()
+    expected = 1 / iou.clamp(min=0.1)
+    assert sampler.class_probabilities() == pytest.approx((expected / expected.sum()).numpy(), rel=1e-5)
+
+
+@each(SAMPLED)
+def test_training_crops_hold_the_class_that_was_drawn(path: Path, tmp_path: Path):
+    """A patch in a corner, of the second class, which a crop of any place would mostly miss."""
+    cfg = load(path)
+    height, width = (1024, 2048) if path.parent.name == 'cityscapes' else (375, 500)
+    for pipeline in training_pipelines(cfg):
+        shifted = pipeline[1].get('reduce_zero_label', False)
+        found = fake_image(tmp_path, height, width)
+        label = np.full((height, width), int(shifted), np.uint8)
+        label[-12:, -12:] += 1
+        cv2.imwrite(found['seg_map_path'], label)
+        found.update(sample_idx=SampledIndex(0, cls=1), reduce_zero_label=shifted)
+        np.random.seed(0)
+        transform = Compose(pipeline)
+        for _ in range(4):
+            labels = transform(dict(found, seg_fields=[]))['data_samples'].gt_sem_seg.data
+            assert (labels == 1).any()
+
+
+@each([path for path in LMP if path in BASELINES])
 def test_baseline_is_the_limit_of_max_pooling(path: Path):
     cfg = load(path)
     logits, label = random_batch(cfg.model.decode_head.num_classes, 32)
@@ -299,7 +486,7 @@ def test_baseline_is_the_limit_of_max_pooling(path: Path):
     torch.testing.assert_close(objective(build_head(cfg), logits, label), limit)
 
 
-@each([path for path in LOVASZ if path.name.startswith('ce_')])
+@each([path for path in LOVASZ if path in BASELINES])
 def test_baseline_of_lovasz_is_the_mean_cross_entropy_of_the_pixels_that_are_not_ignored(path: Path):
     head = build_head(load(path))
     logits, label = random_batch(head.num_classes, 32, n_channels=head.out_channels)
@@ -318,10 +505,12 @@ def test_hyper_parameters_are_those_of_the_paper_on_loss_max_pooling(path: Path)
         'cityscapes': ((550, 550), 2, 165_000, (150_000, 160_000, 165_000)),
         'pascal_voc12': ((321, 321), 4, 200_000, (180_000, 190_000, 200_000)),
     }[path.parent.name]
-    steps = {step.type: step for step in cfg.train_pipeline}
-    assert steps['RandomCrop'].crop_size == cfg.model.data_preprocessor.size == crop
-    assert steps['RandomResize'].ratio_range == (0.5, 1.5)
-    assert steps['RandomFlip'].prob == 0.5
+    for pipeline in training_pipelines(cfg):
+        assert pipeline == cfg.train_pipeline
+        steps = {step.type: step for step in pipeline}
+        assert crop_of(pipeline)[1].crop_size == cfg.model.data_preprocessor.size == crop
+        assert steps['RandomResize'].ratio_range == (0.5, 1.5)
+        assert steps['RandomFlip'].prob == 0.5
     assert cfg.train_dataloader.batch_size == batch
     assert cfg.train_cfg.max_iters == iterations
     optimizer = cfg.optim_wrapper.optimizer
@@ -346,7 +535,7 @@ def test_lovasz_trains_voc_on_batches_of_ten_crops(path: Path):
     cfg = load(path)
     for pipeline in training_pipelines(cfg):
         steps = {step.type: step for step in pipeline}
-        assert steps['RandomCrop'].crop_size == cfg.model.data_preprocessor.size == (321, 321)
+        assert crop_of(pipeline)[1].crop_size == cfg.model.data_preprocessor.size == (321, 321)
         assert steps['RandomResize'].ratio_range == (0.5, 1.5)
         assert steps['RandomFlip'].prob == 0.5
     assert cfg.train_dataloader.batch_size == 10
@@ -425,7 +614,7 @@ def test_lovasz_evaluates_small_cityscapes_images_against_labels_of_full_size(pa
 
 
 def test_ade20k_differs_from_the_stock_config_in_the_loss_alone(tmp_path: Path):
-    [path] = [path for path in LEAVES if path.parent.name == 'ade20k']
+    [path] = [path for path in LEAVES if path.parent.name == 'ade20k' and path not in SAMPLED]
     unchanged = tmp_path / 'unchanged.py'
     unchanged.write_text(f"_base_ = 'mmseg::deeplabv3/{path.name.removeprefix('ce-lovasz_')}'")
     ours, stock = load(path), Config.fromfile(unchanged)
@@ -516,6 +705,24 @@ def voc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
                 image.save(root / f'Segmentation{folder}/{name}.png')
     monkeypatch.chdir(tmp_path)
     return root
+
+
+@each([path for path in SAMPLED if path.parent.name == 'pascal_voc12'])
+def test_sampled_voc_images_hold_their_class(path: Path, voc: Path):
+    """Through both parts of the augmented set, as the data loader asks for them."""
+    cfg = load(path)
+    data = DATASETS.build(cfg.train_dataloader.dataset)
+    sampler = build_sampler(cfg, data)
+    present = {label for part in ('train', 'aug') for labels in VOC[part].values() for label in labels} - {IGNORED}
+    assert set(sampler.classes.tolist()) == present
+    stream = iter(sampler)
+    drawn = [next(stream) for _ in range(12)]
+    asked = [index for index in drawn if isinstance(index, SampledIndex)]
+    assert asked
+    for index in asked:
+        sample = data[index]['data_samples']
+        assert index.cls in (VOC['train'] | VOC['aug'])[Path(sample.img_path).stem]
+        assert index.cls in sample.gt_sem_seg.data
 
 
 @pytest.mark.parametrize('target', ['bicycle', 'cat'])

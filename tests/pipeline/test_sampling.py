@@ -1,10 +1,14 @@
 """Class-driven sampling in the stock training loops: stop and resume, workers, processes, batch samplers, epochs."""
 
+import itertools
 import re
 
+import numpy as np
 import pytest
 import torch
 
+from mmseg_nondecomp import EquiBatchSampler
+from mmseg_nondecomp.datasets import LongTailShapes
 from mmseg_nondecomp.hooks.train_iou_hook import KEY
 
 CONFIG = 'configs/long_tail_shapes/tiny-unet_{}_lts.py'
@@ -82,6 +86,25 @@ def test_as_batch_sampler(tool, tmp_path):
     tool('train.py', path, '--work-dir', tmp_path / 'batches', options=options)
     states = [checkpoint(tmp_path / name)['state_dict'] for name in ('sampler', 'batches')]
     torch.testing.assert_close(*states, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize('resize', [[], [dict(type='mmseg.RandomResize', scale=(128, 128), ratio_range=(0.5, 2.0))]])
+def test_class_is_in_the_crop(scenes, resize):
+    """Always; with the stock crop in about half of the samples."""
+    found = {}
+    for crop in ('mmseg.RandomCrop', 'RandomCropOnClass'):
+        pipeline = [
+            dict(type='mmseg.LoadImageFromFile'),
+            dict(type='mmseg.LoadAnnotations'),
+            *resize,
+            dict(type=crop, crop_size=(64, 64), cat_max_ratio=0.75),
+        ]
+        data = LongTailShapes(data_root=scenes, num_images=64, pipeline=pipeline)
+        np.random.seed(0)
+        draws = list(itertools.islice(EquiBatchSampler(data, seed=0), 320))
+        found[crop] = np.mean([(data[index]['gt_seg_map'] == index.cls).any() for index in draws])
+    assert found['RandomCropOnClass'] == 1
+    assert found['mmseg.RandomCrop'] < 0.7
 
 
 def test_epochs(tool, tmp_path):
