@@ -1,0 +1,328 @@
+"""Which sampler and which losses fit the classes of a data set: rules of thumb, with the numbers they follow from."""
+
+import math
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from class_report import named, number, percent
+from mmengine.config import Config
+
+from mmseg_nondecomp.class_index import ClassIndex
+
+WORTH_IT = 1.5
+"""How many times as often the rarest class has to be seen for a sampler to be suggested."""
+MOST_REPEATS = 10
+"""How many times as often as in a plain pass the images of the rarest class may come with equibatch."""
+IMBALANCED = 10
+"""From which ratio of pixels on a loss is suggested that counts classes alike."""
+COVERAGE = 0.95
+"""The share of the classes that should be in the set of the Lovász loss."""
+MOST_BATCHES = 32
+"""Batches in that set: what the model predicted longer ago says little about it now."""
+LOVASZ_WEIGHT = 3
+"""Of the Lovász loss beside cross-entropy, without a memory: configs/long_tail_shapes/README.md."""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Something to do, and lines for a config."""
+
+    title: str
+    why: str
+    lines: str = ''
+    numbers: dict[str, Any] = field(default_factory=dict)
+    """What it follows from, as in the text."""
+
+
+@dataclass(frozen=True)
+class Sightings:
+    """How likely one draw shows each class that is present, float64 [C]."""
+
+    in_image: np.ndarray
+    """A share of all images: one that is drawn uniformly holds the class."""
+    in_crop: np.ndarray
+    """It is in a random crop of it, too; the same without crops."""
+    in_image_equi: np.ndarray
+    """An image that equibatch draws holds the class."""
+    in_crop_equi: np.ndarray
+    """It is in the crop of it, which is moved to the class that the image was drawn for."""
+
+
+@dataclass(frozen=True)
+class Crop:
+    """The random crop of a training pipeline."""
+
+    size: tuple[int, int]
+    pipeline: list[dict[str, Any]]
+    wrappers: tuple[str, ...]
+    """Where the data set with this pipeline stands in those around it: ``dataset`` or ``datasets`` of each."""
+
+
+def advise(index: ClassIndex, stats: dict[str, Any], cfg: Config, batch_size: int) -> list[Advice]:
+    """Which sampler and which losses fit the training data."""
+    names = [index.class_names[c] for c in index.present_classes]
+    crop = find_crop(cfg.train_dataloader.dataset) if stats['unit'] == 'pixels' else None
+    seen = sightings(index, crop)
+    sampler, shown = advise_sampler(names, seen, crop, cfg, stats)
+    losses = [*advise_lovasz(stats, shown, batch_size, cfg), *advise_max_pooling(stats, cfg)]
+    if not losses and stats['unit'] == 'pixels':
+        ratio = stats['imbalance']['items']
+        why = f'The most frequent class has {number(ratio)} times the pixels of the rarest one, less than {IMBALANCED}'
+        losses = [Advice('Loss: cross-entropy will do', f'{why} times.', numbers={'imbalance': ratio})]
+    elif not losses:
+        losses = [Advice('Loss: no suggestion', f'The rules are for pixels of label maps, not for {stats["unit"]}.')]
+    return [sampler, *losses]
+
+
+def sightings(index: ClassIndex, crop: Crop | None) -> Sightings:
+    """How likely each class is seen in a draw, by a uniform sampler and by equibatch.
+
+    Whether a crop shows a class is estimated as for one compact patch as large as the class is in an image: a patch
+    of side f somewhere in an image of side 1 meets a crop of side a in about a share (a + f)² of all cases.
+    """
+    present = index.present_classes
+    images = index.images_per_class
+    row = np.repeat(np.arange(len(index)), np.diff(index.starts))
+    # Equibatch draws one of the images of a class in a turn, so an image comes as often as its classes make it.
+    drawn = np.bincount(row, 1 / images[index.classes], len(index)) / len(present)
+    in_image = images[present] / len(index)
+    in_image_equi = np.bincount(index.classes, drawn[row], index.n_classes)[present]
+    visible = np.ones(len(present))
+    if crop is not None:
+        shown = min(1.0, math.prod(crop.size) / index.n_items.mean())
+        holders = np.bincount(index.classes, index.n_items[row], index.n_classes)
+        patch = index.items_per_class[present] / holders[present]
+        visible = np.minimum(1, (math.sqrt(shown) + np.sqrt(patch)) ** 2)
+    for_it = 1 / len(present)
+    return Sightings(
+        in_image=in_image,
+        in_crop=in_image * visible,
+        in_image_equi=in_image_equi,
+        in_crop_equi=for_it + (in_image_equi - for_it) * visible,
+    )
+
+
+def advise_sampler(
+    names: list[str], seen: Sightings, crop: Crop | None, cfg: Config, stats: dict[str, Any]
+) -> tuple[Advice, np.ndarray]:
+    """The sampler, and how likely a draw of it shows each class."""
+    rarest = int(seen.in_crop.argmin())
+    name, at_rarest = names[rarest], {key: float(values[rarest]) for key, values in asdict(seen).items()}
+    gain = at_rarest['in_crop_equi'] / at_rarest['in_crop']
+    repeats = at_rarest['in_image_equi'] / at_rarest['in_image']
+    numbers = {'rarest': name, **at_rarest, 'gain': gain, 'repeats': repeats}
+    plain, equi = (one_of(at_rarest[key], 'images') for key in ('in_image', 'in_image_equi'))
+    sampler = 'EquiBatchSampler'
+    if crop is not None:
+        size = ' × '.join(map(str, crop.size))
+        plain += f' and, by an estimate, in {one_of(at_rarest["in_crop"], "crops")} of {size} (resizing not counted)'
+        equi += f' and {one_of(at_rarest["in_crop_equi"], "crops")}'
+        sampler += ' with RandomCropOnClass'
+    why = (
+        f'Drawn uniformly, `{name}` is in {plain}. {sampler} gives each of the {len(names)} classes its turn and would '
+        f'make that {equi}: {gain:.1f} times as often (suggested from {WORTH_IT} on).'
+    )
+    if gain < WORTH_IT:
+        return Advice('Sampler: as it is', why + in_all_images(stats), numbers=numbers), seen.in_crop
+    sampler, shown = 'EquiBatchSampler', seen.in_crop_equi
+    if repeats > MOST_REPEATS and stats['unit'] == 'pixels':
+        why += (
+            f' But the images of `{name}` would come {number(repeats)} times as often as now (limit: {MOST_REPEATS}), '
+            'and training may learn them by heart. IoUAdaptiveSampler draws half of the images uniformly and prefers a '
+            'class only as long as its IoU in training is low.'
+        )
+        sampler, shown = 'IoUAdaptiveSampler', (seen.in_crop + seen.in_crop_equi) / 2  # while all IoU are equal
+    lines = sampler_lines(sampler, crop, cfg)
+    return Advice(f'Sampler: {sampler}', why + in_all_images(stats), lines, numbers), shown
+
+
+def one_of(share: float, things: str) -> str:
+    """A share in words."""
+    return f'{percent(share)} % of the {things}' if share > 0.5 else f'one of {number(1 / share)} {things}'
+
+
+def in_all_images(stats: dict[str, Any]) -> str:
+    """A word on the classes for which the order of the images is all the same."""
+    even = 1 / sum(row['images'] > 0 for row in stats['classes'])
+    names = [r['name'] for r in stats['classes'] if r['images'] == stats['n_images'] and r['item_share'] < even]
+    if not names or stats['unit'] != 'pixels':
+        return ''
+    return (
+        f' For {named(names)}, in every image, no order of images changes anything; a crop that looks for the class '
+        '(RandomCropOnClass) may.'
+    )
+
+
+def advise_lovasz(stats: dict[str, Any], shown: np.ndarray, batch_size: int, cfg: Config) -> list[Advice]:
+    """Lovász-Softmax with a memory that holds nearly all classes."""
+    ratio = stats['imbalance']['items']
+    if stats['unit'] != 'pixels' or ratio < IMBALANCED:
+        return []
+    expected, batches = expected_classes(shown, batch_size), batches_until_covered(shown, batch_size)
+    why = (
+        f'The most frequent class has {number(ratio)} times the pixels of the rarest one, and both count the same in '
+        f'the mIoU (suggested from {IMBALANCED} times on). A batch of {batch_size}, drawn as above, is expected to '
+        f'show {expected:.1f} of {len(shown)} classes'
+    )
+    memory = batches - 1 if batches <= MOST_BATCHES else 0
+    coverage = f'{100 * COVERAGE:g} %'
+    needed = f'{coverage} of them take {batches} batches'
+    if batches == 1:
+        why += f', at least {coverage}: no memory is needed.'
+    elif memory:
+        why += (
+            f'; {needed}: the present one and `memory={memory}`. The weight is {LOVASZ_WEIGHT} (of the recipe in '
+            f'configs/long_tail_shapes) times {batches}, since a memory makes gradients smaller by that.'
+        )
+    else:
+        why += (
+            f'; {needed}, too many for a memory (limit: {MOST_BATCHES}), as it would hold what the model predicted '
+            'long ago. Larger batches help.'
+        )
+    loss: dict[str, Any] = dict(type='LovaszSoftmaxLoss')
+    if memory:
+        loss['memory'] = memory
+    loss['loss_weight'] = float(LOVASZ_WEIGHT * (memory + 1))
+    lines = loss_lines([cross_entropy(cfg), loss], cfg)
+    numbers = {'imbalance': ratio, 'batch_size': batch_size, 'expected_classes': expected, 'batches': batches}
+    return [Advice('Loss: LovaszSoftmaxLoss beside cross-entropy', why, lines, numbers)]
+
+
+def advise_max_pooling(stats: dict[str, Any], cfg: Config) -> list[Advice]:
+    """Loss max-pooling where many pixels are of few classes."""
+    n_present = sum(row['images'] > 0 for row in stats['classes'])
+    limit = min(0.01, 1 / (5 * n_present))
+    rare = [row['item_share'] for row in stats['classes'] if row['images'] and row['item_share'] < limit]
+    if stats['unit'] != 'pixels' or not rare:
+        return []
+    why = (
+        f'Classes below {100 * limit:.2g} % of the pixels (1 %, or a fifth of an even share if that is less): '
+        f'{len(rare)} of {n_present}. In total they have {percent(sum(rare))} % of the pixels, and of the weight '
+        'in a mean over pixels. This loss lets hard pixels weigh more, whatever their class; p = 1.3 and ratio = 0.25 '
+        'are those of its paper. Its gradients are larger: with SGD, see tools/gradient_scale.py for the learning rate.'
+    )
+    loss = dict(type='LossMaxPooling', p=1.3, ratio=0.25)
+    numbers = {'limit': limit, 'rare_classes': len(rare), 'rare_share': sum(rare)}
+    return [Advice('Loss: LossMaxPooling in place of cross-entropy', why, loss_lines([loss], cfg), numbers)]
+
+
+def expected_classes(shown: np.ndarray, n_draws: int) -> float:
+    """How many classes so many draws are expected to show."""
+    return float((1 - (1 - shown) ** n_draws).sum())
+
+
+def batches_until_covered(shown: np.ndarray, batch_size: int) -> int:
+    """How many batches are expected to show nearly all classes."""
+    low, high = 0, 1
+    while expected_classes(shown, high * batch_size) < COVERAGE * len(shown):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_covered = expected_classes(shown, middle * batch_size) >= COVERAGE * len(shown)
+        low, high = (low, middle) if is_covered else (middle, high)
+    return high
+
+
+def find_crop(dataset: dict[str, Any], wrappers: tuple[str, ...] = ()) -> Crop | None:
+    """The first random crop in the pipelines of a data set and of those that it wraps."""
+    for step in dataset.get('pipeline') or []:
+        if str(step['type']).rpartition('.')[2] in ('RandomCrop', 'RandomCropOnClass'):
+            size = step['crop_size']
+            size = (size, size) if isinstance(size, int) else tuple(size)
+            return Crop(size, [plain_dict(step) for step in dataset['pipeline']], wrappers)
+    if 'datasets' in dataset:
+        return find_crop(dataset['datasets'][0], (*wrappers, 'datasets'))
+    return find_crop(dataset['dataset'], (*wrappers, 'dataset')) if 'dataset' in dataset else None
+
+
+def head_lines(cfg: Config, path: str) -> str:
+    """What a config begins with that stands beside the given one and changes it."""
+    imports = (cfg.get('custom_imports') or {}).get('imports') or []
+    imports = [imports] if isinstance(imports, str) else list(imports)
+    lines = [f"_base_ = ['./{Path(path).name}']"]
+    if 'mmseg_nondecomp' not in imports:
+        imports = ['mmseg_nondecomp', *imports]
+        lines.append(f'custom_imports = {spelled(dict(imports=imports, allow_failed_imports=False))}')
+    return '\n'.join(lines)
+
+
+def sampler_lines(name: str, crop: Crop | None, cfg: Config) -> str:
+    """Lines for a config with a class-driven sampler, and with a crop that knows of its class."""
+    loop = cfg.get('train_cfg') or {}
+    # MMEngine takes `_delete_` for an argument where there is nothing to delete.
+    delete = dict(_delete_=True) if 'sampler' in cfg.train_dataloader else {}
+    sampler: dict[str, Any] = {**delete, 'type': name}
+    if loop.get('by_epoch') or 'EpochBased' in str(loop.get('type')):
+        sampler['infinite'] = False
+    lines, loader = [], [f'    sampler={spelled(sampler)},']
+    if crop is not None:
+        steps = [with_class(step) for step in crop.pipeline]
+        lines += ['train_pipeline = [', *(f'    {spelled(step)},' for step in steps), ']']
+        if 'datasets' in crop.wrappers:  # MMEngine replaces a list as a whole.
+            loader.append('    # and `pipeline=train_pipeline` in each data set that is joined')
+        else:
+            nested = 'dict(dataset=' * len(crop.wrappers) + 'dict(pipeline=train_pipeline)' + ')' * len(crop.wrappers)
+            loader.append(f'    dataset={nested},')
+    lines += ['train_dataloader = dict(', *loader, ')']
+    if name == 'IoUAdaptiveSampler':
+        hooks = [plain_dict(hook) for hook in cfg.get('custom_hooks') or [] if hook['type'] != 'TrainIoUHook']
+        lines.append(f'custom_hooks = {spelled([*hooks, dict(type="TrainIoUHook")])}')
+    return '\n'.join(lines)
+
+
+def with_class(step: dict[str, Any]) -> dict[str, Any]:
+    """The stock crop as one that holds the sampled class; it takes the same arguments."""
+    is_crop = str(step['type']).rpartition('.')[2] == 'RandomCrop'
+    return {**step, 'type': 'RandomCropOnClass'} if is_crop else step
+
+
+def loss_lines(losses: list[dict[str, Any]], cfg: Config) -> str:
+    """Lines for a config with these losses, where its head takes them."""
+    head = (cfg.get('model') or {}).get('decode_head')
+    lines = ['losses = [', *(f'    {spelled(loss)},' for loss in losses), ']']
+    if isinstance(head, dict) and 'loss_decode' in head:
+        return '\n'.join([*lines, 'model = dict(decode_head=dict(loss_decode=losses))'])
+    return '\n'.join(['# for the `loss_decode` of a decode head', *lines])
+
+
+def cross_entropy(cfg: Config) -> dict[str, Any]:
+    """The cross-entropy of the config, or the stock one."""
+    head = (cfg.get('model') or {}).get('decode_head')
+    losses = head.get('loss_decode') if isinstance(head, dict) else None
+    for loss in losses if isinstance(losses, list) else [losses]:
+        if loss and str(loss['type']).rpartition('.')[2] == 'CrossEntropyLoss':
+            return plain_dict(loss)
+    return dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=1.0)
+
+
+def plain_dict(value: Any) -> Any:
+    """A part of a config as a dict of Python."""
+    return value.to_dict() if hasattr(value, 'to_dict') else value
+
+
+def spelled(value: Any) -> str:
+    """A value as configs spell it."""
+    if isinstance(value, dict) and all(isinstance(key, str) and key.isidentifier() for key in value):
+        return f'dict({", ".join(f"{key}={spelled(item)}" for key, item in value.items())})'
+    if isinstance(value, list):
+        return f'[{", ".join(map(spelled, value))}]'
+    return repr(value)
+
+
+def told(advice: list[Advice], head: str) -> str:
+    """The suggestions as markdown."""
+    if not advice:
+        return 'Samplers and losses are for training: suggestions come with `--split train`.'
+    parts = ['## What fits', 'Rules of thumb; only training can tell what is gained: tools/compare.py.']
+    if any(item.lines for item in advice):
+        parts += ['The lines below go, with one of the losses, into a config that begins with', block(head)]
+    for item in advice:
+        parts += [f'### {item.title}', item.why, *([block(item.lines)] if item.lines else [])]
+    return '\n\n'.join(parts)
+
+
+def block(code: str) -> str:
+    """Lines of a config in markdown."""
+    return f'```python\n{code}\n```'
