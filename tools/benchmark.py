@@ -10,19 +10,25 @@ import json
 import platform
 import statistics
 import sys
+import tempfile
 import time
+import tracemalloc
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from mmseg_nondecomp import LossMaxPooling, LovaszSoftmaxLoss, SoftIoULoss
+from mmseg_nondecomp import ClassIndex, LossMaxPooling, LovaszSoftmaxLoss, SoftIoULoss
+from mmseg_nondecomp.class_index.class_index import ImageClasses
+from mmseg_nondecomp.class_index.label_map import classes_of_label_map
+from mmseg_nondecomp.functional.jaccard_counts import count_decisions
 
 Step = Callable[[], Tensor]
 
@@ -112,6 +118,70 @@ def lovasz(repeats: int) -> list[dict[str, Any]]:
     return results
 
 
+def sampling(repeats: int) -> list[dict[str, Any]]:
+    """Counting classes against reading the labels alone, a large index, and what the IoU of training costs."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        rows += counting(Path(folder), repeats)
+        rows += large_index(Path(folder), repeats)
+    for shape in ((2, 19, 512, 512), (4, 150, 128, 128)):
+        target = torch.randint(0, shape[1], (shape[0], *shape[2:]))
+        logits = torch.randn(shape, requires_grad=True)
+        steps: dict[str, Step] = {
+            'cross-entropy': training_step(F.cross_entropy, logits, target),
+            'IoU of its decisions': lambda x=logits, y=target: count_decisions(x.max(1).indices, y, x.shape[1]),
+        }
+        rows += compare(steps, 'x'.join(map(str, shape)), logits, repeats)
+    return rows
+
+
+def counting(folder: Path, repeats: int) -> list[dict[str, Any]]:
+    """Label maps of 512 x 1024 like those of streets: ellipses on a ground, and the same with specks."""
+    import cv2
+    from mmseg.datasets.transforms import LoadAnnotations
+
+    rows = []
+    for case, n_specks in (('regions', 0), ('regions with 2000 ignored specks', 2000)):
+        generator = np.random.default_rng(0)
+        labels = np.repeat(generator.integers(0, 19, 4), 128)[:, None].repeat(1024, 1).astype(np.uint8)
+        for c in generator.integers(0, 19, 60).tolist():
+            center, axes = generator.integers((0, 0), (1024, 512)), generator.integers(3, 80, 2)
+            cv2.ellipse(labels, center.tolist(), axes.tolist(), 0, 0, 360, c, -1)
+        labels[generator.integers(0, 512, n_specks), generator.integers(0, 1024, n_specks)] = 255
+        file = str(folder / 'labels.png')
+        cv2.imwrite(file, labels)
+        load = LoadAnnotations()
+
+        def read(file: str = file, load: Any = load) -> Any:
+            results = dict(seg_map_path=file, reduce_zero_label=False, label_map=None, seg_fields=[])
+            return load(results)['gt_seg_map']
+
+        steps: dict[str, Callable[[], Any]] = {
+            'reading (LoadAnnotations)': read,
+            'reading and counting, with places': lambda read=read: classes_of_label_map(read(), 19, 255, 4),
+            'reading and numpy.unique': lambda read=read: np.unique(read(), return_counts=True),
+        }
+        timed_rows = timed(steps, f'512x1024 {case}', max(repeats, 100))
+        rows += [{**row, 'images per second': round(1e3 / row['median ms'])} for row in timed_rows]
+    return rows
+
+
+def large_index(folder: Path, repeats: int) -> list[dict[str, Any]]:
+    """An index of 100 000 images with 10 of 150 classes each."""
+    generator = np.random.default_rng(0)
+    image = ImageClasses(np.arange(0, 150, 15), generator.integers(1, 1000, 10), 2**18, generator.random((10, 4, 2)))
+    file = folder / 'index.npz'
+    ClassIndex.from_images([image] * 100_000, [str(c) for c in range(150)], 4).save(file)
+    tracemalloc.start()
+    index = ClassIndex.load(file)
+    for c in index.present_classes:
+        index.images_of(c)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    row = timed({'loading it': lambda: ClassIndex.load(file)}, '100 000 images', repeats)[0]
+    return [{**row, 'peak MB with what sampling needs': round(peak / 1e6), 'MB on disk': file.stat().st_size // 10**6}]
+
+
 def lovasz_peers() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
     """The losses of other libraries, those that are installed."""
     peers: dict[str, Callable[[Tensor, Tensor], Tensor]] = {}
@@ -190,6 +260,13 @@ def training_step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, targ
 
 def compare(steps: dict[str, Step], case: str, data: Tensor, repeats: int) -> list[dict[str, Any]]:
     """Time in milliseconds (median, interquartile range) and peak memory over that of ``data``, in turns."""
+    size = data.numel() * data.element_size()
+    rows = timed(steps, case, repeats)
+    return [{**row, 'peak memory / input': round(peak_memory(steps[row['candidate']]) / size, 2)} for row in rows]
+
+
+def timed(steps: Mapping[str, Callable[[], Any]], case: str, repeats: int) -> list[dict[str, Any]]:
+    """Time in milliseconds (median, interquartile range), in turns."""
     for step in steps.values():
         step()
     times: dict[str, list[float]] = {name: [] for name in steps}
@@ -200,7 +277,7 @@ def compare(steps: dict[str, Step], case: str, data: Tensor, repeats: int) -> li
             times[name].append(1e3 * (time.perf_counter() - start))
     first = next(iter(steps))
     rows = []
-    for name, step in steps.items():
+    for name in steps:
         low, median, high = statistics.quantiles(times[name], n=4)
         ratios = [t / reference for t, reference in zip(times[name], times[first], strict=True)]
         rows.append(
@@ -210,7 +287,6 @@ def compare(steps: dict[str, Step], case: str, data: Tensor, repeats: int) -> li
                 'median ms': round(median, 3),
                 'IQR ms': round(high - low, 3),
                 f'time against {first}': round(statistics.median(ratios), 3),
-                'peak memory / input': round(peak_memory(step) / (data.numel() * data.element_size()), 2),
             }
         )
     return rows
@@ -239,7 +315,11 @@ def table(results: list[dict[str, Any]]) -> str:
     return '\n'.join(blocks).strip()
 
 
-BENCHMARKS: dict[str, Callable[[int], list[dict[str, Any]]]] = {'lmp': lmp, 'lovasz': lovasz}
+BENCHMARKS: dict[str, Callable[[int], list[dict[str, Any]]]] = {
+    'lmp': lmp,
+    'lovasz': lovasz,
+    'sampling': sampling,
+}
 
 if __name__ == '__main__':
     main()

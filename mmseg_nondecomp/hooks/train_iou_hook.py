@@ -111,7 +111,7 @@ class TrainIoUHook(Hook):
         if logits.shape[1] == 1:
             decided = (logits.squeeze(1).sigmoid() > self.head.threshold).long()
         else:
-            decided = logits.argmax(1)
+            decided = logits.max(1).indices  # a third of the time of argmax on the CPU
         ignore_index = kwargs.get('ignore_index', self.head.ignore_index)
         counts = count_decisions(decided, target.masked_fill(target == ignore_index, -1), self.n_classes)
         self.batch_counts = counts if self.batch_counts is None else self.batch_counts + counts

@@ -125,7 +125,7 @@ class ClassWiseLoss(SetLoss):
         n_classes = scores.shape[1]
         if not self.decides_each(n_classes):
             target = target.argmax(1) if target.is_floating_point() else target
-            counts = jaccard_counts(scores.argmax(1), target, mass, n_classes)
+            counts = jaccard_counts(scores.max(1).indices, target, mass, n_classes)
         else:  # One decision a class: each is a set of items of its own.
             true = (
                 target > 0.5
