@@ -1,10 +1,5 @@
 """The IoU of training, by a real Runner wherever the clock matters, and by two processes."""
 
-import os
-import pickle
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -17,8 +12,9 @@ from mmengine.runner import Runner
 from mmengine.structures import PixelData
 from mmseg.models.decode_heads import FCNHead
 from mmseg.structures import SegDataSample
-from torch import distributed, nn
+from torch import nn
 from torch.utils.data import DataLoader
+from two_processes import find_as_a_process, found_by_two_processes
 
 from mmseg_nondecomp import IoUAdaptiveSampler
 from mmseg_nondecomp.functional.jaccard_counts import count_decisions
@@ -306,17 +302,9 @@ def test_is_built_by_name():
     assert type(HOOKS.build(dict(type='TrainIoUHook'))) is TrainIoUHook
 
 
-class TestTwoProcesses:
-    def test_all_find_what_one_finds(self, tmp_path):
-        alone = iterations(0, 1)
-        environment = {**os.environ, 'PYTHONPATH': str(Path(__file__).parents[2]), 'OMP_NUM_THREADS': '1'}
-        processes = [
-            subprocess.Popen([sys.executable, __file__, str(rank), str(tmp_path)], env=environment) for rank in range(2)
-        ]
-        assert [process.wait(timeout=300) for process in processes] == [0, 0]
-        for rank in range(2):
-            found = pickle.loads((tmp_path / f'{rank}').read_bytes())
-            assert torch.equal(found, alone)
+def test_two_processes_find_what_one_finds(tmp_path):
+    for found in found_by_two_processes(__file__, tmp_path):
+        assert torch.equal(found, iterations(0, 1))
 
 
 def iterations(rank, world_size):
@@ -335,9 +323,4 @@ def iterations(rank, world_size):
 
 
 if __name__ == '__main__':
-    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
-    distributed.init_process_group(
-        'gloo', store=distributed.FileStore(str(folder / 'store'), 2), rank=rank, world_size=2
-    )
-    (folder / f'{rank}').write_bytes(pickle.dumps(iterations(rank, 2)))
-    distributed.destroy_process_group()
+    find_as_a_process(lambda rank: iterations(rank, 2))

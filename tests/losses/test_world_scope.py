@@ -1,16 +1,12 @@
 """Two processes against one: this file is the test, and the program that each of the two processes runs."""
 
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from two_processes import find_as_a_process, found_by_two_processes
 
 from mmseg_nondecomp import LossMaxPooling, LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss
 
@@ -76,35 +72,19 @@ def step(model, loss, shard):
     return value.detach(), torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-def run_process(rank, folder):
-    dist.init_process_group('gloo', f'file://{folder}/rendezvous', rank=rank, world_size=2)
-    found = {}
-    for scope in ('world', 'batch'):
-        for data in SHARDS:
-            for name, (kind, args) in LOSSES.items():
-                model = DistributedDataParallel(network())
-                found[scope, data, name] = step(model, kind(scope=scope, **args), shards_of(data)[rank])
-    torch.save(found, f'{folder}/{rank}.pt')
-    dist.destroy_process_group()
+def find(rank):
+    """What a process finds, {(scope, data, loss): (value, gradient)}."""
+    return {
+        (scope, data, name): step(DistributedDataParallel(network()), kind(scope=scope, **args), shards_of(data)[rank])
+        for scope in ('world', 'batch')
+        for data in SHARDS
+        for name, (kind, args) in LOSSES.items()
+    }
 
 
 @pytest.fixture(scope='module')
 def found(tmp_path_factory):
-    """What the two processes found, {(scope, data, loss): (value, gradient)} each."""
-    folder = tmp_path_factory.mktemp('world')
-    paths = [str(Path(__file__).parents[2]), os.environ.get('PYTHONPATH', '')]
-    environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths)), 'OMP_NUM_THREADS': '1'}
-    processes = [
-        subprocess.Popen([sys.executable, __file__, str(rank), folder], env=environment, stderr=subprocess.PIPE)
-        for rank in range(2)
-    ]
-    try:
-        errors = [process.communicate(timeout=120)[1].decode() for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], errors
-    return [torch.load(folder / f'{rank}.pt') for rank in range(2)]
+    return found_by_two_processes(__file__, tmp_path_factory.mktemp('world'))
 
 
 def one_process(data, loss):
@@ -133,4 +113,4 @@ def test_without_world_scope_the_step_is_another(found, loss):
 
 
 if __name__ == '__main__':
-    run_process(int(sys.argv[1]), sys.argv[2])
+    find_as_a_process(find)

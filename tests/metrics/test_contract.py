@@ -2,17 +2,13 @@
 
 import copy
 import math
-import os
 import pickle
-import subprocess
-import sys
-from pathlib import Path
 
 import matplotlib as mpl
 import pytest
 import torch
-import torch.distributed as dist
 from torchmetrics import Metric, MetricCollection
+from two_processes import find_as_a_process, found_by_two_processes
 
 from mmseg_nondecomp import metrics
 
@@ -241,34 +237,20 @@ def test_bad_arguments_are_named(name, parameter, value, error):
         getattr(metrics, name)(**(dict(num_classes=3) | {parameter: value}))
 
 
-def run_process(rank, folder):
-    dist.init_process_group('gloo', f'file://{folder}/rendezvous', rank=rank, world_size=2)
+def find(rank):
+    """What a process finds that has each second batch, {(name, arguments): value}."""
     found = {}
     for name, args in EVERY:
         metric = build(name, args)
         for batch in batches()[rank::2]:
             metric.update(*batch)
         found[name, str(args)] = metric.compute()
-    torch.save(found, f'{folder}/{rank}.pt')
-    dist.destroy_process_group()
+    return found
 
 
 @pytest.fixture(scope='module')
 def found_by_processes(tmp_path_factory):
-    folder = tmp_path_factory.mktemp('metrics')
-    paths = [str(Path(__file__).parents[2]), os.environ.get('PYTHONPATH', '')]
-    environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths)), 'OMP_NUM_THREADS': '1'}
-    processes = [
-        subprocess.Popen([sys.executable, __file__, str(rank), folder], env=environment, stderr=subprocess.PIPE)
-        for rank in range(2)
-    ]
-    try:
-        errors = [process.communicate(timeout=120)[1].decode() for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], errors
-    return [torch.load(folder / f'{rank}.pt') for rank in range(2)]
+    return found_by_two_processes(__file__, tmp_path_factory.mktemp('metrics'))
 
 
 @every_metric
@@ -287,4 +269,4 @@ def test_the_values_are_no_constants():
 
 
 if __name__ == '__main__':
-    run_process(int(sys.argv[1]), sys.argv[2])
+    find_as_a_process(find)
