@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+import warnings
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -41,7 +43,7 @@ def annotations_of(dataset: Any, n_places: int) -> Annotations:
         dataset.full_init()
     if not len(dataset):
         raise ValueError(f'{type(dataset).__name__} should have at least one image. Found none.')
-    if hasattr(dataset, 'reduce_zero_label'):
+    if hasattr(dataset, 'label_map'):  # the mark of MMSegmentation's and MMDetection's segmentation data sets
         return LabelMaps(dataset, n_places)
     try:
         dataset.get_cat_ids(0)
@@ -57,7 +59,7 @@ class LabelMaps:
     """The label maps of an ``mmseg.datasets.BaseSegDataset``.
 
     They are read by the very transform that reads them in its pipeline, so that file backends, ``reduce_zero_label``
-    and custom classes count as they do in training.
+    and custom classes count as they do in training. What later transforms do to the labels is not seen.
     """
 
     def __init__(self, dataset: Any, n_places: int) -> None:
@@ -89,11 +91,14 @@ class LabelMaps:
         dataset = self.dataset
         meaning = (
             list(self.class_names),
-            sorted((getattr(dataset, 'label_map', None) or {}).items()),
-            dataset.reduce_zero_label,
+            sorted((dataset.label_map or {}).items()),
+            getattr(dataset, 'reduce_zero_label', False),
             self.ignore_index,
             self.n_places,
+            type(self.load).__module__,
             type(self.load).__qualname__,
+            # Set by the loader itself when it reads its first file.
+            _simple({name: value for name, value in vars(self.load).items() if name != 'reduce_zero_label'}),
         )
         return _hash([repr(meaning), *(os.path.abspath(file) for file in self.files)])
 
@@ -129,7 +134,7 @@ class Categories:
         return len(self.dataset)
 
     def __getitem__(self, image: int) -> ImageClasses:
-        counts = Counter(int(category) for category in self.dataset.get_cat_ids(image))
+        counts = Counter(self._categories(image))
         foreign = [category for category in counts if not 0 <= category < len(self.class_names)]
         if foreign:
             raise ValueError(
@@ -145,19 +150,42 @@ class Categories:
         """Not asked for."""
         return ''
 
+    def _categories(self, image: int) -> list[int]:
+        """Those that training sees: MMDetection lists objects to be ignored, too."""
+        categories = [int(category) for category in self.dataset.get_cat_ids(image)]
+        info = self.dataset.get_data_info(image) if hasattr(self.dataset, 'get_data_info') else {}
+        objects = info.get('instances', ())
+        if len(objects) != len(categories):
+            return categories
+        return [c for c, thing in zip(categories, objects, strict=True) if not thing.get('ignore_flag')]
+
     def _numbered(self) -> tuple[str, ...]:
-        categories = (category for i in range(len(self.dataset)) for category in self.dataset.get_cat_ids(i))
+        categories = (category for i in range(len(self.dataset)) for category in self._categories(i))
         return tuple(str(i) for i in range(max(categories, default=-1) + 1))
 
 
 def _annotation_loader(dataset: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """The transform of the pipeline that reads label maps; the stock one if there is none."""
-    for transform in getattr(dataset.pipeline, 'transforms', ()):
-        if 'Annotation' in type(transform).__name__ and type(transform).__name__.startswith('Load'):
+    transforms = getattr(dataset.pipeline, 'transforms', ())
+    for transform in transforms:
+        names = [cls.__name__ for cls in type(transform).__mro__]
+        if 'LoadAnnotations' in names or (names[0].startswith('Load') and 'Annotation' in names[0]):
             return transform
+    if transforms:
+        warnings.warn(
+            f'Found no transform that loads annotations in the pipeline of {type(dataset).__name__}: it is known '
+            "by its base `LoadAnnotations` or a name like `Load...Annotation`. MMSegmentation's stock transform reads "
+            'the label maps to count their classes.',
+            stacklevel=2,
+        )
     from mmseg.datasets.transforms import LoadAnnotations
 
     return LoadAnnotations(backend_args=getattr(dataset, 'backend_args', None))
+
+
+def _simple(value: Any) -> str:
+    """A value as text that is the same in every process; of an object its type alone."""
+    return json.dumps(value, default=lambda thing: type(thing).__qualname__, sort_keys=True, skipkeys=True)
 
 
 def _size_and_time(file: str) -> str:

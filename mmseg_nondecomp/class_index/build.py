@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader
 
 from mmseg_nondecomp.progress import progress
@@ -48,7 +49,7 @@ def index_classes(
         TypeError: If the data set does not tell its classes.
         ValueError: If it has no images, no label maps or no names of classes.
     """
-    folder = default_cache_dir() if cache_dir is None else Path(cache_dir)
+    folder = default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser()
     parts = list(_parts(dataset, 1, 0))
     common = math.gcd(*(times for _, times, _ in parts))
     indices = [
@@ -60,20 +61,22 @@ def index_classes(
 
 def _parts(dataset: Any, times: int, first: int) -> Iterator[tuple[Any, int, int]]:
     """The data sets that one is made of: each with how often it is repeated and the number of its first image."""
-    name = type(dataset).__name__
-    if name == 'ConcatDataset':
+    names = {cls.__name__ for cls in type(dataset).__mro__}  # of MMEngine, PyTorch, MMSegmentation or a user
+    if 'ConcatDataset' in names:
         if hasattr(dataset, 'full_init'):
             dataset.full_init()
         for part, end in zip(dataset.datasets, dataset.cumulative_sizes, strict=True):
             yield from _parts(part, times, first + end - len(part))
-    elif name == 'RepeatDataset':
+    elif 'RepeatDataset' in names:
         yield from _parts(dataset.dataset, times * dataset.times, first)
-    elif name == 'MultiImageMixDataset':
+    elif 'MultiImageMixDataset' in names:
         yield from _parts(dataset.dataset, times, first)
-    elif name == '_SlicedDataset':  # MMEngine's `num_batch_per_epoch`
+    elif '_SlicedDataset' in names:  # MMEngine's `num_batch_per_epoch`
         yield from _parts(dataset._dataset, times, first)
-    elif name in ('ClassBalancedDataset', 'Subset'):
-        raise TypeError(f'{name} hands on indices without their class. Give the sampler the data set inside it.')
+    elif names & {'ClassBalancedDataset', 'Subset'}:
+        raise TypeError(
+            f'{type(dataset).__name__} hands on indices without their class. Give the sampler the data set inside it.'
+        )
     else:
         yield dataset, times, first
 
@@ -92,6 +95,7 @@ def _build(annotations: Annotations, num_workers: int | None) -> ClassIndex:
         batch_size=IMAGES_PER_TASK,
         num_workers=num_workers,
         collate_fn=list,
+        generator=torch.Generator(),  # Whether the index was there already must not show in the global random state.
     )
     images: list[ImageClasses] = []
     counted = (image for batch in loader for image in batch)

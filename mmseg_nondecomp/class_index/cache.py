@@ -26,67 +26,80 @@ def load_or_build(folder: Path, identity: str, state: str, build: Callable[[], C
     """The index that was kept for these annotations, or a new one that is kept from now on.
 
     One process builds; others that ask meanwhile wait for it, as long as it takes, without a collective operation that
-    could time out. The file appears under its name by one atomic rename.
+    could time out. The file appears under its name by one atomic rename. Each state of the annotations has a file of
+    its own, since machines that share this folder may have copies of the data with times of their own.
 
     Args:
         folder: Where indices are kept.
-        identity: Names the annotations: a file for each.
-        state: What the annotations are like now. An index of another state is built anew.
+        identity: Names the annotations.
+        state: What the annotations are like now.
         build: Builds the index.
 
     Raises:
         OSError: If there is no index yet and the folder cannot be written.
     """
-    file = folder / f'class-index-v{VERSION}-{identity}.npz'
-    index = _read(file, state, _say_nothing)
+    name = f'class-index-v{VERSION}-{identity}'
+    file = folder / f'{name}-{state}.npz'
+    index = _read(file, _say_nothing)
     if index is not None:
         return index
-    lock = file.with_suffix('.lock')
+    lock = folder / f'{name}.lock'
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock.touch()
     except OSError as error:
         raise OSError(f'Could not keep the class index: {error}. Choose a `cache_dir` that can be written.') from error
     with locked(lock) as is_locked:
-        index = _read(file, state, _say)
+        index = _read(file, _say)
         if index is None:
+            if not file.exists() and any(folder.glob(f'{name}-*.npz')):
+                _say(f'The annotations have changed since their classes were counted for {folder}: counting again.')
             index = build()
-            _write(file, state, index, is_locked)
+            try:
+                # The host's name keeps apart machines that share a file system but not its locks.
+                _write(file, index, f'.{name}-{socket.gethostname()}-', is_locked)
+            except OSError as error:
+                _say(
+                    f'Could not keep the class index: {error}. The next start counts again; choose another `cache_dir`.'
+                )
     return index
 
 
-def _read(file: Path, state: str, say: Callable[[str], None]) -> ClassIndex | None:
+def _read(file: Path, say: Callable[[str], None]) -> ClassIndex | None:
     """The index in a file, or None after a word on what is wrong with it."""
     try:
-        with open(file, 'rb') as stream:
-            if stream.readline().decode(errors='replace').strip() != state:
-                say(f'The annotations have changed since {file} was written: counting their classes again.')
-                return None
-            return ClassIndex.load(stream)
+        return ClassIndex.load(file)
     except FileNotFoundError:
+        return None
+    except PermissionError as error:
+        say(f'Could not read the class index ({error}): counting the classes again.')
         return None
     except Exception as error:  # There is no telling what a damaged file makes its reader raise.
         say(f'{file} is damaged ({type(error).__name__}: {error}): counting the classes again.')
         return None
 
 
-def _write(file: Path, state: str, index: ClassIndex, is_locked: bool) -> None:
-    # The host's name keeps apart machines that share a file system but not its locks.
-    prefix = f'.{file.stem}-{socket.gethostname()}-'
+def _write(file: Path, index: ClassIndex, prefix: str, is_locked: bool) -> None:
     if is_locked:
         for leftover in file.parent.glob(f'{prefix}*'):
             leftover.unlink()
     handle, name = tempfile.mkstemp(prefix=prefix, dir=file.parent)
     try:
         with open(handle, 'wb') as stream:
-            stream.write(f'{state}\n'.encode())
             index.save(stream)
             stream.flush()
             os.fsync(stream.fileno())
+        os.chmod(name, 0o666 & ~_umask())  # Temporary files are for their owner alone.
         os.replace(name, file)
     except BaseException:
         os.unlink(name)
         raise
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def _say(message: str) -> None:

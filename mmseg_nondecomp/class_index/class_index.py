@@ -11,6 +11,8 @@ from typing import BinaryIO
 
 import numpy as np
 
+MAX_CLASSES = 1 << 16
+
 PLACE = 1 << 16
 """Places are kept as shares of the image's height and width, in units of 1 / PLACE."""
 
@@ -55,7 +57,13 @@ class ClassIndex:
 
     @classmethod
     def from_images(cls, images: Iterable[ImageClasses], class_names: Sequence[str], n_places: int) -> ClassIndex:
-        """The index of images in the order of the data set."""
+        """The index of images in the order of the data set.
+
+        Raises:
+            ValueError: If there are more classes than 65 536.
+        """
+        if len(class_names) > MAX_CLASSES:
+            raise ValueError(f'A class index can hold {MAX_CLASSES} classes. Found {len(class_names)}.')
         images = list(images)
         none = np.zeros((0, n_places, 2))
         places = [none if image.places is None else image.places for image in images]

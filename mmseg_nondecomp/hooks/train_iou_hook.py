@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,6 +16,9 @@ from mmseg_nondecomp.functional.jaccard_counts import count_decisions, mean_jacc
 from mmseg_nondecomp.registry import HOOKS
 
 KEY = 'mmseg_nondecomp/train_iou'
+
+FORGOTTEN = 1e-6
+"""Pixels; a union that has faded to less says nothing any more."""
 
 
 @HOOKS.register_module()
@@ -28,8 +33,9 @@ class TrainIoUHook(Hook):
 
     The logits are those that a decode head hands to its loss, so there is no second forward pass. Every ``interval``
     iterations ``train/mIoU`` and, of each class that was seen, ``train/IoU.<class>`` go to MMEngine's log and
-    visualisers, and the IoU to a sampler of the training that takes it (`IoUAdaptiveSampler`). The counts and the state
-    of the sampler are saved with each checkpoint and restored by ``resume``.
+    visualisers under these names, as shares from 0 to 1, and the IoU to a sampler of the training that takes it
+    (`IoUAdaptiveSampler`). The counts and the state of the sampler are saved with each checkpoint and restored by
+    ``resume``.
 
     It is the IoU of the batches as they were drawn and augmented: with a sampler that prefers rare classes it says more
     of these than the IoU of the data set does.
@@ -38,7 +44,9 @@ class TrainIoUHook(Hook):
         interval: Iterations from one report to the next.
         momentum: What of the counts remains after an iteration, at least 0 and below 1.
         per_class: Whether the IoU of each class is logged; with many classes the lines become long.
-        head: The name of the decode head in the model. Of a cascade it is the last.
+        head: The decode head in the model, with dots where it is a part of another. Of a cascade it is the last.
+        loss: Which of the head's losses is handed the logits that decide, where they are not all handed the same:
+            1 for PIDNet.
 
     Raises:
         ValueError: If a number is out of its range, or the model has no such head.
@@ -47,35 +55,51 @@ class TrainIoUHook(Hook):
     priority = 'NORMAL'
 
     def __init__(
-        self, interval: int = 50, momentum: float = 0.99, per_class: bool = True, head: str = 'decode_head'
+        self,
+        interval: int = 50,
+        momentum: float = 0.99,
+        per_class: bool = True,
+        head: str = 'decode_head',
+        loss: int | None = None,
     ) -> None:
         if not isinstance(interval, int) or interval < 1:
             raise ValueError(f'Parameter `interval` should be a positive integer. Found {interval!r}.')
         if not 0 <= momentum < 1:
             raise ValueError(f'Parameter `momentum` should be at least 0 and below 1. Found {momentum!r}.')
+        if loss is not None and (type(loss) is not int or loss < 0):
+            raise ValueError(f'Parameter `loss` should be an integer from 0 on or None. Found {loss!r}.')
         self.interval = interval
         self.momentum = momentum
         self.per_class = per_class
         self.head_name = head
+        self.loss = loss
 
     def before_run(self, runner: Runner) -> None:
         """Forget what another training in this process left in the message hub; resuming fills it after this."""
         runner.message_hub.pop_info(KEY)
 
     def before_train(self, runner: Runner) -> None:
-        """Listen to the head's loss, and go on from what was resumed."""
+        """Listen to the head's losses, and go on from what was resumed."""
         self.head = _head(runner.model, self.head_name)
         self.n_classes = max(self.head.num_classes, 2)
         self.samplers = _samplers_that_take_iou(runner.train_dataloader, self.n_classes)
-        self.sampler_states = [sampler.state_dict() for sampler in self.samplers]
-        losses: Any = self.head.loss_decode
-        loss = losses[0] if isinstance(losses, nn.ModuleList) else losses
-        self._listening = loss.register_forward_pre_hook(self._count, with_kwargs=True)
+        self.class_names = _class_names(runner.train_dataloader.dataset, self.n_classes)
         self.batch_counts: Tensor | None = None
+        self._heard: int | None = None
         self.counts = torch.zeros(2, self.n_classes, dtype=torch.float64)
         state = runner.message_hub.get_info(KEY)
         if state is not None:
             self._load_state_dict(state)
+        losses: Any = self.head.loss_decode
+        losses = list(losses) if isinstance(losses, nn.ModuleList) else [losses]
+        if self.loss is not None and self.loss >= len(losses):
+            raise ValueError(f'Parameter `loss` should be below {len(losses)} for this head. Found {self.loss}.')
+        heard = [self.loss] if self.loss is not None else range(len(losses))
+        listeners = [self._count, *[self._compare] * (len(heard) - 1)]
+        self._listening = [
+            losses[i].register_forward_pre_hook(listener, with_kwargs=True)
+            for i, listener in zip(heard, listeners, strict=True)
+        ]
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict | None = None
@@ -89,14 +113,16 @@ class TrainIoUHook(Hook):
         counts, self.batch_counts = self.batch_counts.double(), None
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(counts)
-        self.counts = self.momentum * self.counts.to(counts.device) + counts
+        counts += self.momentum * self.counts.to(counts.device)
+        self.counts = torch.where(counts[1] < FORGOTTEN, 0, counts)
         if self.every_n_train_iters(runner, self.interval):
             self._report(runner)
-        runner.message_hub.update_info(KEY, {'counts': self.counts, 'samplers': self.sampler_states})
+        runner.message_hub.update_info(KEY, self._state_dict())
 
     def after_train(self, runner: Runner) -> None:
         """Listen no more."""
-        self._listening.remove()
+        for listening in self._listening:
+            listening.remove()
 
     @torch.no_grad()
     def _count(self, loss: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
@@ -108,6 +134,7 @@ class TrainIoUHook(Hook):
                 f'TrainIoUHook needs logits [N, {self.n_classes}, H, W] and labels [N, H, W] where `{self.head_name}` '
                 f'calls its loss. Found {tuple(logits.shape)} and {target.dtype} {tuple(target.shape)}.'
             )
+        self._heard = logits.data_ptr()
         if logits.shape[1] == 1:
             decided = (logits.squeeze(1).sigmoid() > self.head.threshold).long()
         else:
@@ -116,40 +143,72 @@ class TrainIoUHook(Hook):
         counts = count_decisions(decided, target.masked_fill(target == ignore_index, -1), self.n_classes)
         self.batch_counts = counts if self.batch_counts is None else self.batch_counts + counts
 
+    def _compare(self, loss: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+        """Make sure that another loss of the head is handed the same logits."""
+        if (*args, *kwargs.values())[0].data_ptr() != self._heard:
+            raise ValueError(
+                f'`{self.head_name}` ({type(self.head).__name__}) hands different logits to its losses. Name the loss '
+                'that is handed those which decide, as in `TrainIoUHook(loss=1)` for PIDNet.'
+            )
+
     def _report(self, runner: Runner) -> None:
         counts = self.counts.cpu()
         iou = counts[0] / counts[1]
-        runner.message_hub.update_scalar('train/mIoU', mean_jaccard(counts))
+        # MMEngine takes the first `train/` off before it shows a name; validation has a `mIoU` of its own.
+        runner.message_hub.update_scalar('train/train/mIoU', mean_jaccard(counts))
         if self.per_class:
-            names = runner.train_dataloader.dataset.metainfo.get('classes') or range(self.n_classes)
-            for name, value in zip(names, iou.tolist(), strict=False):
+            for name, value in zip(self.class_names, iou.tolist(), strict=True):
                 if value == value:
-                    runner.message_hub.update_scalar(f'train/IoU.{name}', value)
+                    runner.message_hub.update_scalar(f'train/train/IoU.{name}', value)
         for sampler in self.samplers:
             sampler.set_iou(iou)
-        self.sampler_states = [sampler.state_dict() for sampler in self.samplers]
+
+    def _state_dict(self) -> dict[str, Any]:
+        return {'counts': self.counts, 'samplers': [sampler.state_dict() for sampler in self.samplers]}
 
     def _load_state_dict(self, state: dict[str, Any]) -> None:
         if state['counts'].shape != self.counts.shape:
             raise ValueError(
                 f'A training of {self.n_classes} classes should be resumed. Found {state["counts"].shape[1]} classes.'
             )
-        self.counts, self.sampler_states = state['counts'], state['samplers']
-        for sampler, sampler_state in zip(self.samplers, self.sampler_states, strict=True):
+        self.counts = state['counts']
+        if len(state['samplers']) != len(self.samplers):
+            warnings.warn(
+                f'The training that is resumed had {len(state["samplers"])} samplers that follow the IoU, and has '
+                f'{len(self.samplers)} now. They start anew.',
+                stacklevel=2,
+            )
+            return
+        for sampler, sampler_state in zip(self.samplers, state['samplers'], strict=True):
             sampler.load_state_dict(sampler_state)
 
 
 def _head(model: nn.Module, name: str) -> Any:
     inner: Any = model.module if is_model_wrapper(model) else model
-    head: Any = getattr(inner, name, None)
+    try:
+        head: Any = inner.get_submodule(name)
+    except AttributeError as error:
+        raise ValueError(
+            f'Parameter `head` should name a decode head of {type(inner).__name__}. Found {name!r}.'
+        ) from error
     head = head[-1] if isinstance(head, nn.ModuleList) else head
-    if not hasattr(head, 'loss_decode'):
-        raise ValueError(f'Parameter `head` should name a decode head of {type(inner).__name__}. Found {name!r}.')
+    if not hasattr(head, 'loss_decode') or not hasattr(head, 'num_classes'):
+        raise ValueError(
+            'Parameter `head` should name a head that hands logits of pixels to its `loss_decode`. '
+            f'Found {name!r}, a {type(head).__name__}.'
+        )
     return head
 
 
+def _class_names(dataset: Any, n_classes: int) -> Sequence[Any]:
+    names = getattr(dataset, 'metainfo', {}).get('classes') or ()
+    return names if len(names) == n_classes else range(n_classes)
+
+
 def _samplers_that_take_iou(dataloader: Any, n_classes: int) -> list[Any]:
-    samplers = [s for s in (dataloader.sampler, dataloader.batch_sampler) if hasattr(s, 'set_iou')]
+    batches = dataloader.batch_sampler
+    candidates: dict[int, Any] = {id(s): s for s in (dataloader.sampler, batches, getattr(batches, 'sampler', None))}
+    samplers = [sampler for sampler in candidates.values() if hasattr(sampler, 'set_iou')]
     for sampler in samplers:
         if sampler.index.n_classes != n_classes:
             raise ValueError(

@@ -17,7 +17,7 @@ from mmseg_nondecomp.samplers.sampled_index import SampledIndex
 
 
 class ClassDrivenSampler(Sampler):
-    """A stream of images that is a function of the seed and the number of the draw.
+    """A stream of images in which each draw has its number and random numbers that belong to it.
 
     Every process numbers the draws of one stream alike and takes those that are its rank modulo the number of
     processes. No random state needs to be kept to go on anywhere in it.
@@ -35,8 +35,12 @@ class ClassDrivenSampler(Sampler):
     ) -> None:
         if dataset is None and sampler is None:
             raise TypeError('Parameter `dataset` or `sampler` should be given. Found neither.')
-        if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+        if dataset is None and not hasattr(sampler, 'dataset'):
+            raise TypeError(f'Parameter `sampler` should have a `dataset`, or give `dataset`. Found {sampler!r}.')
+        if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
             raise ValueError(f'Parameter `batch_size` should be a positive integer or None. Found {batch_size!r}.')
+        if seed is not None and (not isinstance(seed, int) or seed < 0):
+            raise ValueError(f'Parameter `seed` should be an integer from 0 on or None. Found {seed!r}.')
         # MMEngine gives a batch sampler the sampler that it would otherwise use.
         self.dataset = sampler.dataset if dataset is None else dataset
         self.batch_size = batch_size

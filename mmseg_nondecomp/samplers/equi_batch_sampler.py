@@ -20,6 +20,12 @@ class EquiBatchSampler(ClassDrivenSampler):
     classes, and each class goes through the images that hold it in random orders of its own. Classes that no image
     holds have no turn.
 
+    That promise fixes the order of the classes, and with it who shares a batch: with 20 classes, batches of four are
+    drawn for one of five groups of classes each, and of two processes each draws for half of the classes. (All classes
+    that a crop happens to show are in it nevertheless.) Where batch statistics or a loss per process should not depend
+    on that, take a number of images per step that shares no divisor with the number of classes, synchronised batch
+    normalisation, and ``scope='world'`` in the loss.
+
     In place of the ``sampler`` of a data loader it yields images, in place of its ``batch_sampler`` batches of them;
     the stream is the same. Together with `RandomCropOnClass` the class is in the crop.
 

@@ -89,17 +89,15 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         self._random: tuple[int, np.ndarray] = (-1, np.zeros(0))
         # From which draw on which IoU held, so that a resumed training repeats the draws it is led through.
         self._since: list[int] = [0]
-        self._iou: list[np.ndarray] = [np.zeros(self.index.n_classes)]
+        self._iou: list[Tensor] = [torch.zeros(self.index.n_classes, dtype=torch.float64)]
         self._laws: dict[int, np.ndarray] = {}
         self._is_told = False
 
     def set_iou(self, iou: Sequence[float] | Tensor) -> None:
         """The IoU of each class from the next draw on; NaN if it is not known."""
-        values = np.nan_to_num(np.asarray(iou, np.float64), nan=0.0)
+        values = torch.as_tensor(iou, dtype=torch.float64, device='cpu').nan_to_num(nan=0)
         if values.shape != (self.index.n_classes,) or not ((values >= 0) & (values <= 1)).all():
-            raise ValueError(
-                f'Parameter `iou` should be {self.index.n_classes} numbers from 0 to 1. Found {np.asarray(iou)!r}.'
-            )
+            raise ValueError(f'Parameter `iou` should be {self.index.n_classes} numbers from 0 to 1. Found {iou!r}.')
         now = bisect.bisect_left(self._since, self.position)
         self._since[now:], self._iou[now:] = [self.position], [values]
         self._laws.clear()
@@ -110,38 +108,41 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         era = bisect.bisect_right(self._since, self.position) - 1
         if era not in self._laws:
             law = np.zeros(self.index.n_classes)
-            law[self.classes] = 1 / np.maximum(self._iou[era][self.classes], self.epsilon)
+            law[self.classes] = 1 / np.maximum(self._iou[era].numpy()[self.classes], self.epsilon)
             self._laws = {era: law / law.sum()}
         return self._laws[era]
 
     def draw(self, number: int) -> int:
-        """The image of a draw, with its class if it was drawn for one."""
-        of_all, of_classes, of_images, of_places = self._random_numbers(number)
-        if of_all < self.uniform:
-            return self._images[number]
-        if self.position == PATIENCE and not self._is_told:
+        """The image of a draw, with its class if it was drawn for one by the IoU at the present position."""
+        if self.position >= PATIENCE and not self._is_told and self.uniform < 1:
+            self._is_told = True
             warnings.warn(
                 'IoUAdaptiveSampler has not been told any IoU yet, so all classes are equally likely. Add '
                 "`custom_hooks = [dict(type='TrainIoUHook')]` to the config.",
                 stacklevel=2,
             )
+        of_all, of_classes, of_images, of_places = self._random_numbers(number)
+        if of_all < self.uniform:
+            return self._images[number]
         cumulated = np.cumsum(self.class_probabilities())
         cls = int(np.searchsorted(cumulated, of_classes * cumulated[-1], side='right'))
         entries = self.index.entries_of(cls)
         return self._sampled(entries[int(of_images * len(entries))], cls, int(of_places * BLOCK))
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Which IoU held from which draw of this process on."""
-        return {'since': torch.tensor(self._since), 'iou': torch.from_numpy(np.stack(self._iou))}
+    def state_dict(self) -> dict[str, Any]:
+        """Which IoU held from which draw of this process on. The lists grow with what the sampler is told."""
+        return {'since': self._since, 'iou': self._iou}
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Draw as the sampler did whose state it is."""
-        if state['iou'].shape[1:] != (self.index.n_classes,):
-            raise ValueError(
-                f'The state should be of a sampler of {self.index.n_classes} classes. Found {state["iou"].shape[1]}.'
-            )
-        self._since = state['since'].tolist()
-        self._iou = list(state['iou'].numpy())
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Draw as the sampler did whose state it is.
+
+        Raises:
+            ValueError: If it had another number of classes.
+        """
+        n_classes = len(state['iou'][0])
+        if n_classes != self.index.n_classes:
+            raise ValueError(f'The state should be of a sampler of {self.index.n_classes} classes. Found {n_classes}.')
+        self._since[:], self._iou[:] = state['since'], state['iou']
         self._laws.clear()
         self._is_told = True
 

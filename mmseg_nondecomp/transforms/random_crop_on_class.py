@@ -21,12 +21,13 @@ class RandomCropOnClass(BaseTransform):
     """MMSegmentation's ``RandomCrop``, moved to where the sampled class is.
 
     For an image that a class-driven sampler drew for a class, the crop is drawn from all those that hold one pixel of
-    the class, which is any of its pixels with the same probability. Where the class is not in the label map any more
-    (objects of a few pixels may vanish when an image is made smaller), it is a crop around one of the places where the
-    class index saw it. For any other image it is a plain random crop, so the transform can stand in any pipeline.
+    the class, which is any of its pixels with the same probability. For any other image, or where the class is not in
+    the label map any more, it is a plain random crop, so the transform can stand in any pipeline.
 
-    Between the annotations and the crop, images may be resized. As in the stock crop, images smaller than the crop
-    stay as they are, to be padded by the data preprocessor.
+    An object of a pixel or two may fall between the pixels of an image that was made smaller. If the class is gone from
+    its label map, it is written back to one pixel, there where the class index saw it; so let rotations and the like
+    come after the crop. An image that was flipped or put together before is left as it is. As in the stock crop, images
+    smaller than the crop stay as they are, to be padded by the data preprocessor.
 
     Required keys: ``img``, ``gt_seg_map``; ``sample_idx``, which MMEngine's data sets give. Modified keys: ``img``,
     ``img_shape`` and those named in ``seg_fields``.
@@ -56,6 +57,7 @@ class RandomCropOnClass(BaseTransform):
 
     def transform(self, results: dict[str, Any]) -> dict[str, Any]:
         """Crop the image and its label maps."""
+        _restore_class(results)
         top, bottom, left, right = self.crop_bbox(results)
         for key in ['img', *results.get('seg_fields', [])]:
             results[key] = results[key][top:bottom, left:right, ...]
@@ -76,16 +78,10 @@ class RandomCropOnClass(BaseTransform):
 
     def _pixels_to_hold(self, results: dict[str, Any]) -> np.ndarray:
         """The pixels of which the crop should hold one, as indices in reading order; none if it is all the same."""
-        index = results.get('sample_idx')
-        cls = getattr(index, 'cls', None)
-        if cls is None:
+        cls = getattr(results.get('sample_idx'), 'cls', None)
+        if cls is None or 'gt_seg_map' not in results:
             return np.zeros(0, int)
-        pixels = np.flatnonzero(results['gt_seg_map'] == cls)
-        place = getattr(index, 'place', None)
-        if len(pixels) or place is None:
-            return pixels
-        height, width = results['img'].shape[:2]
-        return np.array([int(place[0] * height) * width + int(place[1] * width)])
+        return np.flatnonzero(results['gt_seg_map'] == cls)
 
     def _draw(self, shape: tuple[int, int], pixels: np.ndarray) -> Box:
         """A crop within an image, which holds one of the pixels if there are any."""
@@ -102,6 +98,25 @@ class RandomCropOnClass(BaseTransform):
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}(crop_size={self.crop_size}, cat_max_ratio={self.cat_max_ratio})'
+
+
+def _restore_class(results: dict[str, Any]) -> None:
+    """Write the sampled class back to where it was, if making the image smaller has lost it."""
+    index, labels = results.get('sample_idx'), results.get('gt_seg_map')
+    cls, place = getattr(index, 'cls', None), getattr(index, 'place', None)
+    if place is None or labels is None or not _is_made_smaller(results) or (labels == cls).any():
+        return
+    height, width = labels.shape[:2]
+    results['gt_seg_map'] = labels.copy()
+    results['gt_seg_map'][int(place[0] * height), int(place[1] * width)] = cls
+
+
+def _is_made_smaller(results: dict[str, Any]) -> bool:
+    """Whether an image is the one that was loaded, at a smaller scale, as far as its transforms have noted."""
+    if results.get('flip') or 'scale_factor' not in results or 'ori_shape' not in results:
+        return False
+    (height, width), (x, y) = results['ori_shape'], results['scale_factor']
+    return min(x, y) < 1 and np.abs(np.subtract(results['img'].shape[:2], (height * y, width * x))).max() < 1
 
 
 def _offset(size: int, crop: int, at: int | None) -> int:

@@ -42,7 +42,7 @@ def test_built_once(tmp_path, build, capsys):
         assert same(load_or_build(folder, 'mine', 'now', build), INDEX)
     assert build.calls == 1
     assert capsys.readouterr().err == ''
-    assert [file.suffix for file in sorted(folder.iterdir())] == ['.lock', '.npz']
+    assert sorted(file.suffix for file in folder.iterdir()) == ['.lock', '.npz']
 
 
 def test_other_annotations_have_another_file(tmp_path, build):
@@ -117,6 +117,33 @@ def test_folder_that_cannot_be_written(tmp_path, build):
     assert build.calls == 0
 
 
+def test_states_do_not_replace_each_other(tmp_path, build):
+    """As of two machines with copies of the data that share a home."""
+    for state in ('here', 'there', 'here', 'there'):
+        load_or_build(tmp_path, 'mine', state, build)
+    assert build.calls == 2
+
+
+def test_full_disk_is_told_and_costs_no_count(tmp_path, build, monkeypatch, capsys):
+    def refuse(*_):
+        raise OSError(28, 'No space left on device')
+
+    monkeypatch.setattr(os, 'fsync', refuse)
+    assert same(load_or_build(tmp_path, 'mine', 'now', build), INDEX)
+    assert build.calls == 1
+    assert 'No space left' in capsys.readouterr().err
+    assert [file.suffix for file in tmp_path.iterdir()] == ['.lock']
+
+
+def test_others_may_read_it(tmp_path, build):
+    mask = os.umask(0o022)
+    try:
+        load_or_build(tmp_path, 'mine', 'now', build)
+    finally:
+        os.umask(mask)
+    assert the_file(tmp_path).stat().st_mode & 0o777 == 0o644
+
+
 def test_without_locks(tmp_path, build, monkeypatch):
     monkeypatch.setattr(file_lock, 'fcntl', None)
     for _ in range(2):
@@ -160,7 +187,7 @@ class TestProcesses:
     def test_leftovers_of_killed_writers_go(self, tmp_path, build):
         load_or_build(tmp_path, 'mine', 'then', build)
         file = the_file(tmp_path)
-        left = file.with_name(f'.{file.stem}-{os.uname().nodename}-left')
+        left = file.with_name(f'.{file.stem.removesuffix("-then")}-{os.uname().nodename}-left')
         left.touch()
         load_or_build(tmp_path, 'mine', 'now', build)
         assert not left.exists()

@@ -5,15 +5,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from mmengine.structures import PixelData
-from mmseg.models.decode_heads import FCNHead
+from mmseg.models.decode_heads import FCNHead, PIDHead
 from mmseg.structures import SegDataSample
 from torch import nn
-from torch.utils.data import DataLoader
+from torch.utils.data import BatchSampler, DataLoader
 from two_processes import find_as_a_process, found_by_two_processes
 
 from mmseg_nondecomp import IoUAdaptiveSampler
@@ -79,7 +80,7 @@ class Images:
         return [0, 1, 2] if i < 2 else [0, 1]
 
 
-def train(folder, n_iters, hook=None, model=None, checkpoint=None, sampler=True, resume=True):
+def train(folder, n_iters, hook=None, model=None, checkpoint=None, sampler=True, resume=True, hooks=True):
     """The Runner after training."""
     torch.manual_seed(0)
     model = model or Pixels()
@@ -93,7 +94,7 @@ def train(folder, n_iters, hook=None, model=None, checkpoint=None, sampler=True,
         train_cfg=dict(type='IterBasedTrainLoop', max_iters=n_iters),
         optim_wrapper=OptimWrapper(torch.optim.SGD(model.parameters(), 0.1)),
         default_hooks=dict(checkpoint=dict(type='CheckpointHook', by_epoch=False, interval=5)),
-        custom_hooks=[{'type': 'TrainIoUHook', 'interval': 2, **(hook or {})}],
+        custom_hooks=[{'type': 'TrainIoUHook', 'interval': 2, **(hook or {})}] if hooks else None,
         load_from=checkpoint and str(folder / checkpoint),
         resume=checkpoint is not None and resume,
         randomness=dict(seed=0),
@@ -119,7 +120,7 @@ def iou_by_definition(seen, momentum, decide=lambda logits: logits.argmax(1)):
 
 
 def scalars(runner, name):
-    return runner.message_hub.get_scalar(f'train/{name}').data[0]
+    return runner.message_hub.get_scalar(f'train/train/{name}').data[0]
 
 
 class TestCountDecisions:
@@ -155,8 +156,8 @@ def test_tells_the_sampler(tmp_path):
     runner = train(tmp_path, 6)
     expected = iou_by_definition(runner.model.seen, 0.99)[1::2]
     state = runner.train_dataloader.sampler.state_dict()
-    assert np.allclose(state['iou'][1:], np.nan_to_num(expected))
-    assert state['since'].tolist() == [0, 4, 8, 12]
+    assert np.allclose(torch.stack(state['iou'][1:]), np.nan_to_num(expected))
+    assert state['since'] == [0, 4, 8, 12]
 
 
 def test_needs_no_sampler(tmp_path):
@@ -171,7 +172,7 @@ def test_classes_can_stay_out_of_the_log(tmp_path):
 
 def test_training_is_the_same_with_and_without(tmp_path):
     with_hook = train(tmp_path / 'a', 5, sampler=False).model
-    without = train(tmp_path / 'b', 5, dict(interval=10**9), sampler=False)
+    without = train(tmp_path / 'b', 5, sampler=False, hooks=False)
     torch.testing.assert_close(with_hook.state_dict(), without.model.state_dict(), rtol=0, atol=0)
 
 
@@ -204,7 +205,7 @@ def test_one_channel_decides_at_the_threshold_of_the_head(tmp_path):
         norm_cfg=None,
         loss_decode=loss,
     )
-    hook = started(SimpleNamespace(decode_head=binary), sampler=None)
+    hook = started(SimpleNamespace(get_submodule=lambda _: binary), sampler=None)
     logits = torch.tensor([-1.0, -0.41, -0.4, 3.0, 3.0]).view(1, 1, 1, 5)
     assert (logits.sigmoid() > 0.4).flatten().tolist() == [False, False, True, True, True]
     binary.loss_decode(logits, torch.tensor([0, 1, 0, 1, 255]).view(1, 1, 5), ignore_index=255)
@@ -232,9 +233,22 @@ class TestResume:
         first, second = (train(tmp_path, 2).message_hub.get_info(KEY) for _ in range(2))
         torch.testing.assert_close(first['counts'], second['counts'])
 
+    def test_sampler_that_is_new_starts_anew(self, tmp_path):
+        train(tmp_path, 5, sampler=False)
+        with pytest.warns(UserWarning, match='had 0 samplers that follow the IoU, and has 1 now'):
+            resumed = train(tmp_path, 7, checkpoint='iter_5.pth')
+        expected = iou_by_definition(train(tmp_path / 'whole', 5, sampler=False).model.seen, 0.99)[-1]
+        assert not np.isnan(expected).any()
+        assert resumed.train_dataloader.sampler.state_dict()['since'] == [0, 12]
+
+    def test_sampler_that_is_gone_is_told(self, tmp_path):
+        train(tmp_path, 5)
+        with pytest.warns(UserWarning, match='had 1 samplers that follow the IoU, and has 0 now'):
+            train(tmp_path, 6, checkpoint='iter_5.pth', sampler=False)
+
     def test_other_classes_are_an_error(self):
         with pytest.raises(ValueError, match=r'3 classes should be resumed\. Found 5'):
-            started(SimpleNamespace(decode_head=head()), state=dict(counts=torch.zeros(2, 5), samplers=[]))
+            started(Pixels(), state=dict(counts=torch.zeros(2, 5), samplers=[]))
 
 
 def hub(state=None):
@@ -254,6 +268,95 @@ def started(model, sampler=None, state=None, **kwargs):
     loader = SimpleNamespace(sampler=sampler, batch_sampler=None, dataset=Images())
     hook.before_train(SimpleNamespace(model=model, train_dataloader=loader, message_hub=hub(state)))
     return hook
+
+
+def test_class_that_was_not_met_for_long_is_not_known():
+    """Neither by chance of rounding 0 or 1."""
+    model = Pixels(head(dict(type='LovaszSoftmaxLoss')))
+    hook = started(model, momentum=0.5)
+    logits = torch.zeros(1, 3, 4, 4)
+    logits[:, 1] = 1
+    for label in [2] + [1] * 40:
+        model.decode_head.loss_decode(logits, torch.full((1, 4, 4), label))
+        hook.after_train_iter(SimpleNamespace(iter=0, message_hub=hub(), train_dataloader=None), 0)
+        assert (hook.counts[1, 2] > 0) == (label == 2 or hook.counts[1, 1] < 32 - 1e-6)
+    assert hook.counts[:, 2].tolist() == [0, 0]
+
+
+class TestHeadsWithSeveralLosses:
+    def test_those_that_hand_the_same_logits_are_counted_once(self):
+        model = Pixels(head([CROSS_ENTROPY, dict(type='LovaszSoftmaxLoss')]))
+        hook = started(model)
+        samples = [SegDataSample(gt_sem_seg=PixelData(data=torch.zeros(1, 8, 8).long())) for _ in range(2)]
+        model.decode_head.loss([torch.randn(2, 1, 8, 8)], samples, None)
+        assert hook.batch_counts[1].sum() <= 2 * 2 * 64
+        assert hook.batch_counts[1, 0] == 2 * 64
+
+    def pid_head(self):
+        ohem = dict(type='mmseg.OhemCrossEntropy', min_kept=10)
+        losses = [CROSS_ENTROPY, ohem, dict(type='mmseg.BoundaryLoss'), ohem]
+        return PIDHead(in_channels=4, channels=4, num_classes=3, norm_cfg=dict(type='BN'), loss_decode=losses)
+
+    def call(self, decode_head):
+        """All of its losses; the integral branch decides rightly, the proportional one wrongly."""
+        labels = torch.randint(3, (2, 8, 8), generator=torch.Generator().manual_seed(0))
+        right = 100.0 * F.one_hot(labels, 3).movedim(-1, 1)
+        samples = [
+            SegDataSample(gt_sem_seg=PixelData(data=label[None]), gt_edge_map=PixelData(data=label[None] * 0))
+            for label in labels
+        ]
+        decode_head.loss_by_feat((-right, right, torch.zeros(2, 1, 8, 8)), samples)
+
+    def test_the_one_that_is_handed_the_decision_can_be_named(self):
+        decode_head = self.pid_head()
+        model = SimpleNamespace(get_submodule=lambda _: decode_head)
+        hook = started(model, loss=1)
+        self.call(decode_head)
+        assert torch.equal(hook.batch_counts[0], hook.batch_counts[1])
+
+    def test_it_has_to_be(self):
+        decode_head = self.pid_head()
+        started(SimpleNamespace(get_submodule=lambda _: decode_head))
+        with pytest.raises(ValueError, match=r'hands different logits to its losses.*loss=1'):
+            self.call(decode_head)
+
+    def test_there_is_no_such_loss(self):
+        with pytest.raises(ValueError, match=r'`loss` should be below 1 for this head. Found 2'):
+            started(Pixels(), loss=2)
+
+
+def test_head_within_a_head(tmp_path):
+    class Outer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.decode_head = nn.Module()
+            self.decode_head.inner = head()
+
+    assert started(Outer(), head='decode_head.inner').head.num_classes == 3
+    with pytest.raises(
+        ValueError, match=r"hands logits of pixels to its `loss_decode`\. Found 'decode_head', a Module"
+    ):
+        started(Outer())
+
+
+def test_sampler_within_a_batch_sampler_is_found():
+    sampler = IoUAdaptiveSampler(Images(), seed=0)
+    loader = DataLoader(Images(), batch_sampler=BatchSampler(sampler, 2, False))
+    hook = TrainIoUHook()
+    hook.before_train(SimpleNamespace(model=Pixels(), train_dataloader=loader, message_hub=hub()))
+    assert hook.samplers == [sampler]
+
+
+@pytest.mark.parametrize('metainfo', [None, {}, dict(classes=('one',))])
+def test_classes_without_names_have_numbers(metainfo):
+    data = SimpleNamespace() if metainfo is None else SimpleNamespace(metainfo=metainfo)
+    hook = TrainIoUHook(interval=1)
+    loader, model = SimpleNamespace(sampler=None, batch_sampler=None, dataset=data), Pixels()
+    runner = SimpleNamespace(model=model, train_dataloader=loader, message_hub=hub(), iter=0)
+    hook.before_train(runner)
+    model.decode_head.loss_decode(torch.zeros(1, 3, 4, 4), torch.zeros(1, 4, 4).long())
+    hook.after_train_iter(runner, 0)
+    assert 'train/train/IoU.0' in runner.message_hub.scalars
 
 
 class TestMistakes:

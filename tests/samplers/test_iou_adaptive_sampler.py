@@ -1,3 +1,4 @@
+import copy
 import warnings
 from collections import Counter
 from itertools import islice
@@ -100,7 +101,7 @@ class TestChange:
         for iou in ([0.2, 0.9, 0.9], [0.9, 0.1, 0.5], [0.9, 0.9, 0.0]):
             stream += [(int(i), getattr(i, 'cls', None)) for i in islice(sampler, 33)]
             sampler.set_iou(iou)
-        state = sampler.state_dict()
+        state = copy.deepcopy(sampler.state_dict())
         stream += [(int(i), getattr(i, 'cls', None)) for i in islice(sampler, 33)]
 
         other = IoUAdaptiveSampler(DATA, seed=1)
@@ -152,14 +153,15 @@ class TestMistakes:
 
     def test_state_of_other_classes(self):
         state = IoUAdaptiveSampler(DATA).state_dict()
-        state['iou'] = state['iou'][:, :2]
+        state['iou'] = [iou[:2] for iou in state['iou']]
         with pytest.raises(ValueError, match=r'3 classes\. Found 2'):
             IoUAdaptiveSampler(DATA).load_state_dict(state)
 
+    @pytest.mark.parametrize('seed', range(5))
     @pytest.mark.parametrize('told', [True, False])
-    def test_missing_hook_is_told(self, told, monkeypatch):
+    def test_missing_hook_is_told_once(self, told, seed, monkeypatch):
         monkeypatch.setattr(iou_adaptive_sampler, 'PATIENCE', 20)
-        sampler = IoUAdaptiveSampler(DATA, uniform=0.0, seed=0)
+        sampler = IoUAdaptiveSampler(DATA, seed=seed)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter('always')
             list(islice(sampler, 10))

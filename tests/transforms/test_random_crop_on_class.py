@@ -2,7 +2,7 @@ import copy
 
 import numpy as np
 import pytest
-from mmcv.transforms import Compose, RandomResize, TransformBroadcaster
+from mmcv.transforms import RandomResize, Resize, TransformBroadcaster
 from mmengine.registry import TRANSFORMS
 from mmseg.datasets.transforms import RandomCrop
 from scipy import stats
@@ -49,7 +49,8 @@ class TestWithoutAClass:
                 assert np.array_equal(found[key], expected[key])
 
     def test_image_without_labels_or_index(self):
-        assert RandomCropOnClass(8)(dict(img=np.zeros((20, 20, 3))))['img'].shape == (8, 8, 3)
+        for results in (dict(), dict(sample_idx=SampledIndex(7, 4, (0.5, 0.5)))):
+            assert RandomCropOnClass(8)(dict(results, img=np.zeros((20, 20, 3))))['img'].shape == (8, 8, 3)
 
 
 class TestOnClass:
@@ -108,35 +109,67 @@ class TestOnClass:
         assert (results['gt_seg_map'] == 1).any()
 
 
-class TestClassThatIsGone:
-    def test_crop_is_around_its_place(self):
-        crop = RandomCropOnClass(8)
-        place = (25.5 / 40, 50.5 / 60)
-        for _ in range(100):
-            numbers = crop(scene(3, place))['img'][..., 0]
-            assert 25 * 60 + 50 in numbers
+class TestSmallObjects:
+    """Of a class that has ever fewer pixels, in images that are made smaller and larger."""
 
-    def test_places_at_the_edge(self):
-        for place in ((0.0, 0.0), (0.99999, 0.99999)):
-            assert RandomCropOnClass(8)(scene(3, place))['img'].shape == (8, 8, 3)
+    def results(self, pixel, cls=4, **changes):
+        return {
+            **scene(cls, tuple((at + 0.5) / size for at, size in zip(pixel, (40, 60), strict=True)), rare=[pixel]),
+            'img': np.zeros((40, 60, 3), np.uint8),
+            'ori_shape': (40, 60),
+            **changes,
+        }
 
-    def test_without_a_place_it_is_a_plain_crop(self):
+    @pytest.mark.parametrize('keep_ratio', [True, False])
+    def test_one_pixel_is_in_every_crop_at_any_scale(self, keep_ratio):
+        resize = RandomResize((60, 40), (0.3, 2.0), keep_ratio=keep_ratio)
+        crop = RandomCropOnClass(6, cat_max_ratio=0.75)
+        n_lost = 0
+        for i in range(300):
+            y, x = divmod(i * 7, 60)
+            resized = resize(self.results((y, x)))
+            n_lost += not (resized['gt_seg_map'] == 4).any()
+            assert (crop(resized)['gt_seg_map'] == 4).any()
+        assert n_lost > 30, 'the crops had something to do'
+
+    def test_pixel_is_written_where_it_was(self):
+        smaller = Resize(scale=(30, 20))
+        lost = [
+            (y, x) for y in range(40) for x in range(60) if not (smaller(self.results((y, x)))['gt_seg_map'] == 4).any()
+        ]
+        assert len(lost) == 40 * 60 * 3 // 4
+        for y, x in lost[::50]:
+            before = smaller(self.results((y, x)))['gt_seg_map']
+            after = RandomCropOnClass((20, 30))(smaller(self.results((y, x))))['gt_seg_map']
+            assert np.argwhere(after != before).tolist() == [[y // 2, x // 2]]
+            assert after[y // 2, x // 2] == 4
+
+    def test_loaded_labels_stay_as_they_are(self):
+        labels = np.zeros((20, 30), np.uint8)
+        results = self.results((1, 1), gt_seg_map=labels, img=labels, scale_factor=(0.5, 0.5))
+        assert (RandomCropOnClass(50)(results)['gt_seg_map'] == 4).any()
+        assert not labels.any()
+
+    @pytest.mark.parametrize(
+        'changes',
+        [
+            dict(flip=True),
+            dict(scale_factor=(0.5, 0.7)),
+            dict(scale_factor=(0.25, 0.25)),
+            dict(ori_shape=(20, 30), scale_factor=(1.0, 1.0)),
+            dict(sample_idx=SampledIndex(7, 3)),
+            dict(sample_idx=7),
+        ],
+        ids=['flipped', 'other ratio', 'resized before', 'not resized', 'no place', 'no class'],
+    )
+    def test_otherwise_it_is_a_plain_crop(self, changes):
+        image = np.arange(600).reshape(20, 30)
+        given = dict(img=image, gt_seg_map=np.zeros_like(image), seg_fields=['gt_seg_map'], scale_factor=(0.5, 0.5))
         np.random.seed(3)
-        found = RandomCropOnClass(8)(scene(3))
+        found = RandomCropOnClass(8)(self.results((1, 1), 3, **given | changes))
         np.random.seed(3)
-        assert np.array_equal(found['img'], RandomCropOnClass(8)(scene())['img'])
-
-    def test_after_resizing(self):
-        """A pixel that a smaller image has lost is in the crop of the image all the same."""
-        pipeline = Compose([RandomResize((30, 20), (0.5, 0.5)), RandomCropOnClass(6)])
-        n_gone = 0
-        for y in range(20, 24):
-            results = scene(4, ((y + 0.5) / 40, (7 + 0.5) / 60), rare=[(y, 7)])
-            results['img'] = (results['gt_seg_map'] == 4)[..., None].repeat(3, 2).astype(np.float32)
-            results = pipeline(results)
-            n_gone += not (results['gt_seg_map'] == 4).any()
-            assert results['img'].shape == (6, 6, 3)
-        assert n_gone > 0
+        assert np.array_equal(found['img'], RandomCropOnClass(8)(dict(img=image))['img'])
+        assert not found['gt_seg_map'].any()
 
 
 def test_shared_random_numbers_give_the_same_crop():
