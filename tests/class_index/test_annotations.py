@@ -4,6 +4,7 @@ import pickle
 import cv2
 import numpy as np
 import pytest
+from mmdet.datasets import ADE20KSegDataset
 from mmengine.dataset import BaseDataset
 from mmseg.datasets import BaseSegDataset
 from mmseg.datasets.transforms import LoadAnnotations
@@ -76,6 +77,27 @@ class TestLabelMaps:
 
         assert counted(animals(folder, pipeline=[LoadSwappedAnnotations()]))[0] == {0: 3, 1: 1, 2: 1, 3: 2}
 
+    def test_loader_of_another_name(self, folder):
+        class Reads(LoadAnnotations):
+            pass
+
+        assert isinstance(annotations_of(animals(folder, pipeline=[Reads()]), 2).load, Reads)
+
+    def test_no_loader_in_the_pipeline(self, folder):
+        with pytest.warns(UserWarning, match='Found no transform that loads annotations in the pipeline of Animals'):
+            annotations_of(animals(folder, pipeline=[dict(type='mmseg.PackSegInputs')]), 2)
+
+    def test_of_mmdetection(self, folder):
+        dataset = ADE20KSegDataset(
+            data_root=str(folder),
+            data_prefix=dict(img_path='images', seg_map_path='labels'),
+            metainfo=Animals.METAINFO,
+            pipeline=[dict(type='mmdet.LoadAnnotations', with_bbox=False, with_seg=True)],
+        )
+        found, labels = annotations_of(dataset, 2)[2], dataset[2]['gt_seg_map']
+        assert found.counts.tolist() == [(labels == c).sum() for c in found.classes]
+        assert len(found.classes) > 0
+
     def test_unreadable_file_is_named(self, folder):
         file = folder / 'labels' / 'c.png'
         file.write_bytes(b'no picture')
@@ -136,6 +158,11 @@ class TestIdentityAndState:
         }
         assert annotations_of(animals(folder, **settings), 2).identity() not in others
 
+    def test_settings_of_the_loader_are_part_of_it(self, folder):
+        loaders = [dict(), dict(imdecode_backend='cv2'), dict(backend_args=dict(backend='local'))]
+        pipelines = [[dict(type='mmseg.LoadAnnotations', **loader)] for loader in loaders]
+        assert len({annotations_of(animals(folder, pipeline=p), 2).identity() for p in pipelines}) == 3
+
     def test_places_are_part_of_it(self, folder):
         assert annotations_of(animals(folder), 2).identity() != annotations_of(animals(folder), 3).identity()
 
@@ -168,7 +195,22 @@ class Objects(BaseDataset):
         return self.get_data_info(idx)['labels']
 
 
+class Things(BaseDataset):
+    """As MMDetection's data sets, one object of which is to be ignored."""
+
+    METAINFO = dict(classes=('x', 'y'))
+
+    def load_data_list(self):
+        return [dict(instances=[dict(bbox_label=0, ignore_flag=0), dict(bbox_label=1, ignore_flag=1)])]
+
+    def get_cat_ids(self, idx):
+        return [thing['bbox_label'] for thing in self.get_data_info(idx)['instances']]
+
+
 class TestCategories:
+    def test_ignored_objects_do_not_count(self):
+        assert annotations_of(Things(), 2)[0].classes.tolist() == [0]
+
     def test_objects_are_counted(self):
         assert counted(Objects()) == [{0: 1, 2: 2}, {}, {1: 1}]
         assert [annotations_of(Objects(), 2)[i].n_items for i in range(3)] == [3, 0, 1]

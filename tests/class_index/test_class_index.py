@@ -73,6 +73,11 @@ def test_nothing_in_any_image():
     assert same(ClassIndex.load(io.BytesIO(written(index))), index)
 
 
+def test_more_classes_than_fit():
+    with pytest.raises(ValueError, match=r'65536 classes\. Found 70000'):
+        ClassIndex.from_images([], [str(c) for c in range(70_000)], 0)
+
+
 def test_one_of_several():
     first, second = index_of(MAPS[:2]), index_of(MAPS[2:])
     index = ClassIndex.joined([(first, 1, 0), (second, 2, 2)])

@@ -1,6 +1,7 @@
 """Class-driven sampling in the stock training loops: stop and resume, workers, processes, batch samplers, epochs."""
 
 import itertools
+import json
 import re
 
 import numpy as np
@@ -61,17 +62,37 @@ def test_statistics_are_restored_with_workers(tool, tmp_path, n):
     stop_at_4(through, stopped)
     tool('train.py', path, '--work-dir', stopped, '--resume', options=options)
     after = train_iou(stopped)
-    assert after['samplers'][0]['since'].tolist() == train_iou(through)['samplers'][0]['since'].tolist()
-    assert torch.equal(after['samplers'][0]['iou'][:5], before['samplers'][0]['iou'])
+    assert after['samplers'][0]['since'] == train_iou(through)['samplers'][0]['since']
+    torch.testing.assert_close(after['samplers'][0]['iou'][:5], before['samplers'][0]['iou'], rtol=0, atol=0)
     drawn_ahead = 2 * n * 2
-    assert after['samplers'][0]['since'].tolist() == [0, *range(2 + drawn_ahead, 2 * 9 + drawn_ahead, 2)]
+    assert after['samplers'][0]['since'] == [0, *range(2 + drawn_ahead, 2 * 9 + drawn_ahead, 2)]
 
 
 @pytest.mark.parametrize('config', ['ce-equibatch', 'ce-iou'])
-def test_two_processes(tool, tmp_path, config):
+def test_two_processes(tool, tmp_path, monkeypatch, config):
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
     log = tool('dist_train.sh', CONFIG.format(config), 2, '--work-dir', tmp_path, options=[*SCHEDULE, *workers(2)])
     assert 'mIoU' in log
-    assert log.count('counting classes') <= 1, 'one process builds the index'
+    assert log.count('counting classes') == 1, 'one process builds the index'
+
+
+def test_iou_of_training_and_of_validation_are_shown_apart(tool, tmp_path):
+    tool('train.py', CONFIG.format('ce-iou'), '--work-dir', tmp_path, options=[*SCHEDULE, *OFTEN])
+    [file] = tmp_path.glob('*/vis_data/scalars.json')
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [0 <= row['train/mIoU'] <= 1 for row in rows if 'loss' in row] == [True] * 8
+    assert [('train/mIoU' in row, 'loss' in row) for row in rows if 'mIoU' in row] == [(False, False)]
+    assert {'train/IoU.plain', 'train/IoU.disk'} <= set().union(*rows)
+
+
+def test_first_start_and_second_are_the_same(tool, tmp_path, monkeypatch):
+    """Though the first one counts the classes."""
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+    for name in ('first', 'second'):
+        log = tool('train.py', CONFIG.format('ce-equibatch'), '--work-dir', tmp_path / name, options=SCHEDULE)
+        assert ('counting classes' in log) == (name == 'first')
+    states = [checkpoint(tmp_path / name)['state_dict'] for name in ('first', 'second')]
+    torch.testing.assert_close(*states, rtol=0, atol=0)
 
 
 def test_as_batch_sampler(tool, tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from class_index.test_build import Numbered
 from mmengine.dataset import DefaultSampler, InfiniteSampler
 from torch import distributed
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, RandomSampler
 
 from mmseg_nondecomp import EquiBatchSampler, IoUAdaptiveSampler
 from mmseg_nondecomp.samplers.class_driven_sampler import Permutations
@@ -148,7 +148,16 @@ class TestMistakes:
         with pytest.raises(TypeError, match='`dataset` or `sampler`'):
             cls()
 
-    @pytest.mark.parametrize('batch_size', [0, -1, 2.5])
+    def test_sampler_without_a_data_set(self, cls):
+        with pytest.raises(TypeError, match='`sampler` should have a `dataset`'):
+            cls(sampler=RandomSampler(DATA), batch_size=2)
+
+    @pytest.mark.parametrize('seed', [-1, 0.5, 'a'])
+    def test_seed(self, cls, seed):
+        with pytest.raises(ValueError, match='`seed`'):
+            cls(DATA, seed=seed)
+
+    @pytest.mark.parametrize('batch_size', [0, -1, 2.5, True])
     def test_batch_size(self, cls, batch_size):
         with pytest.raises(ValueError, match='`batch_size`'):
             cls(DATA, batch_size=batch_size)
