@@ -32,7 +32,10 @@ class ClassDrivenSampler(Sampler):
         seed: int | None,
         infinite: bool,
         cache_dir: str | Path | None,
+        shuffle: bool,
     ) -> None:
+        if shuffle is not True:
+            raise ValueError(f'Parameter `shuffle` should be True: the order is always random. Found {shuffle!r}.')
         if dataset is None and sampler is None:
             raise TypeError('Parameter `dataset` or `sampler` should be given. Found neither.')
         if dataset is None and not hasattr(sampler, 'dataset'):

@@ -38,6 +38,7 @@ class EquiBatchSampler(ClassDrivenSampler):
         infinite: Whether the stream has no end, as an ``IterBasedTrainLoop`` needs. For an ``EpochBasedTrainLoop`` say
             False: then a pass has as many images as the data set.
         cache_dir: Where the classes of the images are kept; see `index_classes`.
+        shuffle: Always True. The stock samplers of base configs have it, and MMEngine merges it into this one.
 
     Raises:
         ValueError: If no image holds any class.
@@ -48,7 +49,7 @@ class EquiBatchSampler(ClassDrivenSampler):
         In a config::
 
             train_dataloader = dict(
-                sampler=dict(_delete_=True, type='EquiBatchSampler'),
+                sampler=dict(type='EquiBatchSampler'),
                 dataset=dict(pipeline=[..., dict(type='RandomCropOnClass', crop_size=(512, 512)), ...]),
             )
     """
@@ -62,8 +63,9 @@ class EquiBatchSampler(ClassDrivenSampler):
         seed: int | None = None,
         infinite: bool = True,
         cache_dir: str | Path | None = None,
+        shuffle: bool = True,
     ) -> None:
-        super().__init__(dataset, sampler, batch_size, drop_last, seed, infinite, cache_dir)
+        super().__init__(dataset, sampler, batch_size, drop_last, seed, infinite, cache_dir, shuffle)
         self.order = np.random.default_rng(self.seed).permutation(self.classes).tolist()
         self._images = {c: Permutations((self.seed, c), self.index.images_per_class[c]) for c in self.order}
 

@@ -49,6 +49,7 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         infinite: Whether the stream has no end, as an ``IterBasedTrainLoop`` needs. For an ``EpochBasedTrainLoop`` say
             False: then a pass has as many images as the data set.
         cache_dir: Where the classes of the images are kept; see `index_classes`.
+        shuffle: Always True. The stock samplers of base configs have it, and MMEngine merges it into this one.
 
     Raises:
         ValueError: If a number is out of its range, or no image holds any class.
@@ -61,7 +62,7 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
 
             custom_hooks = [dict(type='TrainIoUHook')]
             train_dataloader = dict(
-                sampler=dict(_delete_=True, type='IoUAdaptiveSampler'),
+                sampler=dict(type='IoUAdaptiveSampler'),
                 dataset=dict(pipeline=[..., dict(type='RandomCropOnClass', crop_size=(512, 512)), ...]),
             )
     """
@@ -77,12 +78,13 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         seed: int | None = None,
         infinite: bool = True,
         cache_dir: str | Path | None = None,
+        shuffle: bool = True,
     ) -> None:
         if not 0 <= uniform <= 1:
             raise ValueError(f'Parameter `uniform` should be from 0 to 1. Found {uniform!r}.')
         if not 0 < epsilon < math.inf:
             raise ValueError(f'Parameter `epsilon` should be positive and finite. Found {epsilon!r}.')
-        super().__init__(dataset, sampler, batch_size, drop_last, seed, infinite, cache_dir)
+        super().__init__(dataset, sampler, batch_size, drop_last, seed, infinite, cache_dir, shuffle)
         self.uniform = uniform
         self.epsilon = epsilon
         self._images = Permutations((self.seed, 0), len(self.dataset))

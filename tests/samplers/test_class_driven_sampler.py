@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from class_index.test_build import Numbered
 from mmengine.dataset import DefaultSampler, InfiniteSampler
+from mmengine.registry import DATA_SAMPLERS
 from torch import distributed
 from torch.utils.data import DataLoader, RandomSampler
 
@@ -79,6 +80,14 @@ class TestStream:
 
 
 @SAMPLERS
+def test_built_from_a_config_that_says_shuffle(cls):
+    """As MMEngine merges a sampler into that of a base config."""
+    settings = dict(type=cls.__name__, shuffle=True)
+    sampler = DATA_SAMPLERS.build(settings, default_args=dict(dataset=DATA, seed=1))
+    assert first(sampler, 20) == first(cls(DATA, seed=1), 20)
+
+
+@SAMPLERS
 class TestPasses:
     def test_pass_is_as_long_as_the_stock_one(self, cls, monkeypatch):
         sampler = cls(DATA, seed=1, infinite=False)
@@ -151,6 +160,10 @@ class TestMistakes:
     def test_sampler_without_a_data_set(self, cls):
         with pytest.raises(TypeError, match='`sampler` should have a `dataset`'):
             cls(sampler=RandomSampler(DATA), batch_size=2)
+
+    def test_order(self, cls):
+        with pytest.raises(ValueError, match='`shuffle` should be True'):
+            cls(DATA, shuffle=False)
 
     @pytest.mark.parametrize('seed', [-1, 0.5, 'a'])
     def test_seed(self, cls, seed):
