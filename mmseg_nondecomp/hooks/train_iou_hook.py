@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -186,7 +187,7 @@ class TrainIoUHook(Hook):
 def _head(model: nn.Module, name: str) -> Any:
     inner: Any = model.module if is_model_wrapper(model) else model
     try:
-        head: Any = inner.get_submodule(name)
+        head: Any = attrgetter(name)(inner)
     except AttributeError as error:
         raise ValueError(
             f'Parameter `head` should name a decode head of {type(inner).__name__}. Found {name!r}.'

@@ -205,7 +205,7 @@ def test_one_channel_decides_at_the_threshold_of_the_head(tmp_path):
         norm_cfg=None,
         loss_decode=loss,
     )
-    hook = started(SimpleNamespace(get_submodule=lambda _: binary), sampler=None)
+    hook = started(SimpleNamespace(decode_head=binary), sampler=None)
     logits = torch.tensor([-1.0, -0.41, -0.4, 3.0, 3.0]).view(1, 1, 1, 5)
     assert (logits.sigmoid() > 0.4).flatten().tolist() == [False, False, True, True, True]
     binary.loss_decode(logits, torch.tensor([0, 1, 0, 1, 255]).view(1, 1, 5), ignore_index=255)
@@ -309,14 +309,14 @@ class TestHeadsWithSeveralLosses:
 
     def test_the_one_that_is_handed_the_decision_can_be_named(self):
         decode_head = self.pid_head()
-        model = SimpleNamespace(get_submodule=lambda _: decode_head)
+        model = SimpleNamespace(decode_head=decode_head)
         hook = started(model, loss=1)
         self.call(decode_head)
         assert torch.equal(hook.batch_counts[0], hook.batch_counts[1])
 
     def test_it_has_to_be(self):
         decode_head = self.pid_head()
-        started(SimpleNamespace(get_submodule=lambda _: decode_head))
+        started(SimpleNamespace(decode_head=decode_head))
         with pytest.raises(ValueError, match=r'hands different logits to its losses.*loss=1'):
             self.call(decode_head)
 
