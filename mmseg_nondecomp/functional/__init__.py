@@ -1,18 +1,26 @@
 """The mathematics, in plain PyTorch."""
 
+from mmseg_nondecomp.functional.elementary_symmetric import log_elementary_symmetric
+from mmseg_nondecomp.functional.hard_topk_loss import hard_topk_loss
 from mmseg_nondecomp.functional.lovasz_extension import lovasz_extension
 from mmseg_nondecomp.functional.lovasz_hinge import lovasz_hinge
 from mmseg_nondecomp.functional.lovasz_softmax import lovasz_softmax
 from mmseg_nondecomp.functional.max_pooling import loss_max_pooling, max_pooling_weights
 from mmseg_nondecomp.functional.prox_lovasz_hinge import prox_lovasz_hinge
+from mmseg_nondecomp.functional.smooth_topk_loss import smooth_topk_loss
 from mmseg_nondecomp.functional.soft_iou import soft_iou
+from mmseg_nondecomp.functional.topk_marginals import topk_marginals
 
 __all__ = [
+    'hard_topk_loss',
+    'log_elementary_symmetric',
     'loss_max_pooling',
     'lovasz_extension',
     'lovasz_hinge',
     'lovasz_softmax',
     'max_pooling_weights',
     'prox_lovasz_hinge',
+    'smooth_topk_loss',
     'soft_iou',
+    'topk_marginals',
 ]

@@ -1,0 +1,71 @@
+"""What losses share that each item has by itself, given its scores and its label or the shares of its labels."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.items import valid_items
+
+REDUCTIONS = ('mean', 'sum', 'none')
+
+
+class Labelled(NamedTuple):
+    """Items with the classes in the last dimension."""
+
+    scores: Tensor
+    """Of shape [N, *, C], float32 or better; 0 for items that do not count."""
+    target: Tensor
+    """The class of each item, int64 of shape [N, *], or the shares of classes, [N, *, C]."""
+
+
+def label_loss(
+    loss: Callable[[Labelled], Tensor],
+    scores: Tensor,
+    target: Tensor,
+    weight: Tensor | None,
+    ignore_index: int | None,
+    reduction: str,
+) -> Tensor:
+    """Compute a loss for each item that counts, and reduce.
+
+    Args:
+        loss: Gives the loss of each item, of shape [N, *].
+        scores: Of shape [N, C, *].
+        target: Class indices of shape [N, *], or shares of classes of shape [N, C, *].
+        weight: A factor for each item, of shape [N, *]; 0 removes it.
+        ignore_index: The label that removes an item. By default 255, where it cannot be a class.
+        reduction: ``'mean'`` over the items that count, ``'sum'``, or ``'none'``.
+
+    Raises:
+        TypeError: If a dtype does not fit.
+        ValueError: If a shape or a label does not fit, or the reduction is another.
+    """
+    if reduction not in REDUCTIONS:
+        raise ValueError(f'Parameter `reduction` should be one of {REDUCTIONS}. Found {reduction!r}.')
+    valid = valid_items(scores, target, weight, ignore_index, scores.shape[1] if scores.dim() > 1 else 0, 'scores')
+    if scores.dtype in (torch.float16, torch.bfloat16):
+        scores = scores.float()
+    scores = torch.where(valid.unsqueeze(1), scores, 0).movedim(1, -1)
+    if target.is_floating_point():
+        labels = torch.where(valid.unsqueeze(1), target, 0).movedim(1, -1).to(scores.dtype)
+    else:
+        labels = torch.where(valid, target, 0).long()
+    losses = torch.where(valid, loss(Labelled(scores, labels)), 0)
+    if weight is not None:
+        losses = losses * torch.where(valid, weight, 0)
+    if reduction == 'none':
+        return losses
+    return losses.sum() if reduction == 'sum' else losses.sum() / valid.sum().clamp(min=1)
+
+
+def expected_loss(losses: Tensor, shares: Tensor) -> Tensor:
+    """The losses [..., C] that items would have with each label, averaged by the shares of their labels."""
+    return torch.where(shares > 0, losses * shares, 0).sum(-1)
+
+
+def without_own(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """The scores of the other labels (-inf for an item's own), and the score of its own."""
+    index = target.unsqueeze(-1)
+    return scores.scatter(-1, index, -torch.inf), scores.gather(-1, index).squeeze(-1)

@@ -1,0 +1,53 @@
+"""How likely each label is in the top-k set."""
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.elementary_symmetric import check_degree, log_elementary_symmetric
+
+
+def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
+    r"""The probability of each label to be in the top-k set, a set A drawn with weight :math:`e^{\sum_{j \in A} s_j}`.
+
+    .. math:: p_i = \frac{e^{s_i} \sigma_{k-1}(e^{s_{\setminus i}})}{\sigma_k(e^s)}
+       = \frac{\partial \log \sigma_k(e^s)}{\partial s_i}
+
+    With k = 1 it is the softmax. These are what to average over the crops of an image for a model that was trained
+    with `smooth_topk_loss`: with the scores divided by ``k * tau``.
+
+    Args:
+        scores: The scores, of shape [..., C]; -inf for labels that do not exist.
+        k: The size of the set, from 1 to C - 1.
+        normalize: Whether they are divided by k, to add up to 1 instead of k.
+
+    Returns:
+        The probabilities, of the shape of the scores. They can be differentiated.
+
+    Raises:
+        TypeError: If ``scores`` is not of floating point, or ``k`` is no integer.
+        ValueError: If ``k`` is not from 1 to C - 1.
+
+    Reference:
+        Berrada, Zisserman, Kumar: Smooth loss functions for deep top-k classification. ICLR 2018, appendix C.
+
+    Example:
+        >>> topk_marginals(torch.tensor([2.0, 1.0, 0.0]), k=2, normalize=False)
+        tensor([0.9100, 0.7553, 0.3348])
+    """
+    check_k(k, scores.shape[-1])
+    differentiable = torch.is_grad_enabled() and scores.requires_grad
+    with torch.enable_grad():
+        x = scores if scores.requires_grad else scores.detach().requires_grad_()
+        total = log_elementary_symmetric(x, k)[..., k].sum()
+        (marginals,) = torch.autograd.grad(total, x, create_graph=differentiable)
+    return marginals / k if normalize else marginals
+
+
+def check_k(k: int, n_classes: int) -> None:
+    """Raise unless k labels leave one out."""
+    check_degree(k, lowest=1)
+    if k >= n_classes:
+        raise ValueError(
+            f'Parameter `k` should be below the number of classes, {n_classes}: with {k}, every label is in the top k. '
+            f'Found {k}; take at most {n_classes - 1}.'
+        )
