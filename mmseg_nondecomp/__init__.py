@@ -7,7 +7,14 @@ from importlib.metadata import PackageNotFoundError, version
 
 from mmseg_nondecomp import functional
 from mmseg_nondecomp.class_index import ClassIndex, index_classes
-from mmseg_nondecomp.losses import LossMaxPooling, LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss
+from mmseg_nondecomp.losses import (
+    HardTopKLoss,
+    LossMaxPooling,
+    LovaszHingeLoss,
+    LovaszSoftmaxLoss,
+    SmoothTopKLoss,
+    SoftIoULoss,
+)
 from mmseg_nondecomp.registry import HAS_MMCV, HAS_MMENGINE
 from mmseg_nondecomp.samplers import EquiBatchSampler, IoUAdaptiveSampler, LossMaxPoolingPixelSampler
 
@@ -19,11 +26,13 @@ except PackageNotFoundError:  # a source tree on the path, not installed
 __all__ = [
     'ClassIndex',
     'EquiBatchSampler',
+    'HardTopKLoss',
     'IoUAdaptiveSampler',
     'LossMaxPooling',
     'LossMaxPoolingPixelSampler',
     'LovaszHingeLoss',
     'LovaszSoftmaxLoss',
+    'SmoothTopKLoss',
     'SoftIoULoss',
     '__version__',
     'functional',

@@ -86,7 +86,8 @@ def product_tree(x: Tensor, k: int) -> list[Tensor]:
     while level.shape[-1] > 1:
         level = F.pad(level, (0, level.shape[-1] % 2), value=-math.inf)
         levels.append(level)
-        level = log_product(*level.chunk(2, -1), k)
+        first, second = level.chunk(2, -1)
+        level = log_product(first, second, k)
     return [*levels, level]
 
 

@@ -10,6 +10,8 @@ Reference:
     https://arxiv.org/abs/1802.07595 (appendix A)
 """
 
+from functools import partial
+
 import torch
 from torch import Tensor
 
@@ -50,21 +52,29 @@ def hard_topk_loss(
         >>> hard_topk_loss(scores, torch.tensor([1, 3]), k=2, reduction='none')
         tensor([0.5000, 2.0000])
     """
-    check_k(k, scores.shape[1] if scores.dim() > 1 else 0)
     check_margin(margin)
-
-    def losses(items: Labelled) -> Tensor:
-        if items.target.is_floating_point():
-            kth, next_one = items.scores.topk(k + 1).values[..., -2:].split(1, -1)
-            # Without a label that is among the first k, the next one moves up.
-            threshold = torch.where(items.scores >= kth, next_one, kth)
-            return expected_loss(_hinge(threshold, items.scores, k, margin), items.target)
-        others, own = without_own(items.scores, items.target)
-        return _hinge(others.topk(k).values[..., -1], own, k, margin)
-
+    losses = partial(hard_topk_losses, k=k, margin=margin)
     return label_loss(losses, scores, target, weight, ignore_index, reduction)
 
 
+def hard_topk_losses(items: Labelled, k: int, margin: float) -> Tensor:
+    """The loss of each item, of shape [N, *]."""
+    check_k(k, items.scores.shape[-1])
+    if items.target.is_floating_point():
+        kth, next_one = (_highest(items.scores, i).unsqueeze(-1) for i in (k, k + 1))
+        # Without a label that is among the first k, the next one moves up.
+        threshold = torch.where(items.scores >= kth, next_one, kth)
+        return expected_loss(_hinge(threshold, items.scores, k, margin), items.target)
+    others, own = without_own(items.scores, items.target)
+    return _hinge(_highest(others, k), own, k, margin)
+
+
+def _highest(scores: Tensor, k: int) -> Tensor:
+    """The k-th highest score; NaN, which counts as the highest, if there is one."""
+    values = scores.topk(k).values
+    return torch.where(values[..., 0].isnan(), torch.nan, values[..., -1])
+
+
 def _hinge(threshold: Tensor, own: Tensor, k: int, margin: float) -> Tensor:
-    possible = threshold > -torch.inf  # With fewer than k others the label is among the first k.
-    return torch.where(possible, (margin + (torch.where(possible, threshold, 0) - own) / k).clamp(min=0), 0)
+    certain = threshold == -torch.inf  # With fewer than k others the label is among the first k.
+    return torch.where(certain, 0, (margin + (torch.where(certain, 0, threshold) - own) / k).clamp(min=0))

@@ -27,6 +27,7 @@ def label_loss(
     weight: Tensor | None,
     ignore_index: int | None,
     reduction: str,
+    name: str = 'scores',
 ) -> Tensor:
     """Compute a loss for each item that counts, and reduce.
 
@@ -37,6 +38,7 @@ def label_loss(
         weight: A factor for each item, of shape [N, *]; 0 removes it.
         ignore_index: The label that removes an item. By default 255, where it cannot be a class.
         reduction: ``'mean'`` over the items that count, ``'sum'``, or ``'none'``.
+        name: What the user calls ``scores``.
 
     Raises:
         TypeError: If a dtype does not fit.
@@ -44,7 +46,7 @@ def label_loss(
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f'Parameter `reduction` should be one of {REDUCTIONS}. Found {reduction!r}.')
-    valid = valid_items(scores, target, weight, ignore_index, scores.shape[1] if scores.dim() > 1 else 0, 'scores')
+    valid = valid_items(scores, target, weight, ignore_index, scores.shape[1] if scores.dim() > 1 else 0, name)
     if scores.dtype in (torch.float16, torch.bfloat16):
         scores = scores.float()
     scores = torch.where(valid.unsqueeze(1), scores, 0).movedim(1, -1)

@@ -17,6 +17,7 @@ Reference:
 """
 
 import math
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -68,31 +69,34 @@ def smooth_topk_loss(
         >>> smooth_topk_loss(scores, torch.tensor([1, 3]), k=2, reduction='none')
         tensor([1.0633, 2.1269])
     """
-    check_k(k, scores.shape[1] if scores.dim() > 1 else 0)
     check_temperature(tau)
     check_margin(margin)
-
-    def losses(items: Labelled) -> Tensor:
-        e = items.scores.double() if k * tau < SMALL_TEMPERATURE else items.scores
-        # Shifted by the highest score: it is the differences that decide.
-        highest = e.detach().amax(-1, keepdim=True)
-        e = (e - torch.where(highest.isfinite(), highest, 0)) / (k * tau)
-        if items.target.is_floating_point():
-            of_labels = _smoothed(log_leave_one_out(e, k), e, tau, margin)
-            return expected_loss(of_labels, items.target).to(items.scores.dtype)
-        others, own = without_own(e, items.target)
-        return _smoothed(log_elementary_symmetric(others, k), own, tau, margin).to(items.scores.dtype)
-
+    losses = partial(smooth_topk_losses, k=k, tau=tau, margin=margin)
     return label_loss(losses, scores, target, weight, ignore_index, reduction)
+
+
+def smooth_topk_losses(items: Labelled, k: int, tau: float, margin: float) -> Tensor:
+    """The loss of each item, of shape [N, *]."""
+    check_k(k, items.scores.shape[-1])
+    e = items.scores.double() if k * tau < SMALL_TEMPERATURE else items.scores
+    # Shifted by the highest score: it is the differences that decide.
+    highest = e.detach().amax(-1, keepdim=True)
+    e = (e - torch.where(highest.isfinite(), highest, 0)) / (k * tau)
+    if items.target.is_floating_point():
+        losses = expected_loss(_smoothed(log_leave_one_out(e, k), e, tau, margin), items.target)
+    else:
+        others, own = without_own(e, items.target)
+        losses = _smoothed(log_elementary_symmetric(others, k), own, tau, margin)
+    return losses.to(items.scores.dtype)
 
 
 def _smoothed(others: Tensor, own: Tensor, tau: float, margin: float) -> Tensor:
     """The loss from the polynomials [..., k + 1] of the other labels, and the own one."""
     without, beside = others[..., -1], others[..., -2]
     # With fewer than k others the label is in each set.
-    possible = without > -math.inf
-    ratio = torch.where(possible, without, 0) - torch.where(possible, beside, 0) - own
-    return tau * torch.where(possible, F.softplus(margin / tau + ratio), 0)
+    certain = without == -math.inf
+    ratio = torch.where(certain, 0, without) - torch.where(certain, 0, beside) - own
+    return tau * torch.where(certain, 0, F.softplus(margin / tau + ratio))
 
 
 def check_temperature(tau: float) -> None:

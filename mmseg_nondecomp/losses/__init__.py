@@ -1,8 +1,17 @@
 """Losses for the heads of MMSegmentation, MMDetection and MMPretrain, and for plain PyTorch."""
 
+from mmseg_nondecomp.losses.hard_topk_loss import HardTopKLoss
 from mmseg_nondecomp.losses.loss_max_pooling import LossMaxPooling
 from mmseg_nondecomp.losses.lovasz_hinge_loss import LovaszHingeLoss
 from mmseg_nondecomp.losses.lovasz_softmax_loss import LovaszSoftmaxLoss
+from mmseg_nondecomp.losses.smooth_topk_loss import SmoothTopKLoss
 from mmseg_nondecomp.losses.soft_iou_loss import SoftIoULoss
 
-__all__ = ['LossMaxPooling', 'LovaszHingeLoss', 'LovaszSoftmaxLoss', 'SoftIoULoss']
+__all__ = [
+    'HardTopKLoss',
+    'LossMaxPooling',
+    'LovaszHingeLoss',
+    'LovaszSoftmaxLoss',
+    'SmoothTopKLoss',
+    'SoftIoULoss',
+]

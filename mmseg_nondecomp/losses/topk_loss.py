@@ -1,0 +1,74 @@
+"""What the top-k losses share as registered losses."""
+
+from typing import Any
+
+from torch import Tensor
+
+from mmseg_nondecomp.functional.elementary_symmetric import check_degree
+from mmseg_nondecomp.functional.label_losses import Labelled, label_loss
+from mmseg_nondecomp.functional.smooth_topk_loss import check_margin
+from mmseg_nondecomp.losses.base import SetLoss, check_reduction
+from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
+
+
+class TopKLoss(SetLoss):
+    """A loss of whether the label is among the k highest scores.
+
+    While MMEngine trains, the share of items for which it is, is logged as ``train/<loss_name>_top<k>``.
+    """
+
+    def __init__(self, k: int, margin: float, loss_weight: float, loss_name: str, leaked: dict[str, Any]) -> None:
+        super().__init__(loss_weight, loss_name, 'batch', leaked)
+        check_degree(k, lowest=1)
+        check_margin(margin)
+        self.k = k
+        self.margin = margin
+
+    def forward(
+        self,
+        pred: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        ignore_index: int | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """The loss, in the call form of any of the three toolboxes.
+
+        Args:
+            pred: Scores, of shape [N, C, *].
+            target: Class indices [N, *], or a share for each class [N, C, *].
+            weight: A factor for each item [N, *]; 0 removes it.
+            avg_factor: Accepted and not used: the mean is over the items that count.
+            reduction_override: ``'none'`` for the loss of each item, of shape [N, *], ``'sum'`` for their sum.
+            ignore_index: The label that removes an item. By default 255, where it cannot be a class.
+            **kwargs: What a head passes to losses of other kinds.
+
+        Returns:
+            A scalar; 0, attached to the graph, if nothing counts.
+
+        Raises:
+            TypeError: If a dtype does not fit.
+            ValueError: If a shape does not fit, a label is no class, or there are no more than k classes.
+        """
+        check_reduction(reduction_override)
+        reduction = reduction_override or 'mean'
+        if is_logged():
+            hits = label_loss(self.is_hit, pred.detach(), target, None, ignore_index, 'mean', 'pred')
+            log_scalar(f'{self.loss_name}_top{self.k}', hits)
+        return self.loss_weight * label_loss(self.losses, pred, target, weight, ignore_index, reduction, 'pred')
+
+    def losses(self, items: Labelled) -> Tensor:
+        """The loss of each item, of shape [N, *]."""
+        raise NotImplementedError
+
+    def is_hit(self, items: Labelled) -> Tensor:
+        """Whether fewer than k other classes have a higher score than the label, 0 or 1, of shape [N, *]."""
+        target = items.target.argmax(-1) if items.target.is_floating_point() else items.target
+        own = items.scores.gather(-1, target.unsqueeze(-1))
+        return ((items.scores > own).sum(-1) < self.k).to(items.scores.dtype)
+
+    def extra_repr(self) -> str:
+        """The settings, as ``print(model)`` shows them."""
+        return f'k={self.k}, margin={self.margin}'
