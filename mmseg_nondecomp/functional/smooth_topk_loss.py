@@ -19,17 +19,11 @@ Reference:
 import math
 from functools import partial
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.functional.elementary_symmetric import log_elementary_symmetric
-from mmseg_nondecomp.functional.label_losses import Labelled, expected_loss, label_loss, without_own
-from mmseg_nondecomp.functional.leave_one_out import log_leave_one_out
-from mmseg_nondecomp.functional.topk_marginals import check_k
-
-SMALL_TEMPERATURE = 1e-20
-"""Scores divided by less than this may be beyond the range of float32."""
+from mmseg_nondecomp.functional.label_losses import Labelled, expected_loss, label_loss
+from mmseg_nondecomp.functional.topk_odds import check_temperature, log_odds_of_miss
 
 
 def smooth_topk_loss(
@@ -65,6 +59,7 @@ def smooth_topk_loss(
         ValueError: If a shape, a label or a parameter is out of range.
 
     Example:
+        >>> import torch
         >>> scores = torch.tensor([[3.0, 2.0, 1.0, 0.0], [3.0, 2.0, 1.0, 0.0]])
         >>> smooth_topk_loss(scores, torch.tensor([1, 3]), k=2, reduction='none')
         tensor([1.0633, 2.1269])
@@ -77,34 +72,10 @@ def smooth_topk_loss(
 
 def smooth_topk_losses(items: Labelled, k: int, tau: float, margin: float) -> Tensor:
     """The loss of each item, of shape [N, *]."""
-    check_k(k, items.scores.shape[-1])
-    e = items.scores.double() if k * tau < SMALL_TEMPERATURE else items.scores
-    # Shifted by the highest score: it is the differences that decide.
-    highest = e.detach().amax(-1, keepdim=True)
-    e = (e - torch.where(highest.isfinite(), highest, 0)) / (k * tau)
+    losses = tau * F.softplus(margin / tau + log_odds_of_miss(items, k, tau))
     if items.target.is_floating_point():
-        losses = expected_loss(_smoothed(log_leave_one_out(e, k), e, tau, margin), items.target)
-    else:
-        others, own = without_own(e, items.target)
-        losses = _smoothed(log_elementary_symmetric(others, k), own, tau, margin)
+        losses = expected_loss(losses, items.target)
     return losses.to(items.scores.dtype)
-
-
-def _smoothed(others: Tensor, own: Tensor, tau: float, margin: float) -> Tensor:
-    """The loss from the polynomials [..., k + 1] of the other labels, and the own one."""
-    without, beside = others[..., -1], others[..., -2]
-    # With fewer than k others the label is in each set.
-    certain = without == -math.inf
-    ratio = torch.where(certain, 0, without) - torch.where(certain, 0, beside) - own
-    return tau * torch.where(certain, 0, F.softplus(margin / tau + ratio))
-
-
-def check_temperature(tau: float) -> None:
-    """Raise unless the temperature is positive."""
-    if isinstance(tau, bool) or not isinstance(tau, (int, float)):
-        raise TypeError(f'Parameter `tau` should be a number. Found {tau!r}.')
-    if not 0 < tau < math.inf:
-        raise ValueError(f'Parameter `tau` should be positive and finite; `hard_topk_loss` is its limit. Found {tau}.')
 
 
 def check_margin(margin: float) -> None:

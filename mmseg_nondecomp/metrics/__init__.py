@@ -2,6 +2,7 @@
 
 from mmseg_nondecomp.metrics.jaccard_index_by_image import JaccardIndexByImage
 from mmseg_nondecomp.metrics.lovasz_jaccard_index import LovaszJaccardIndex
+from mmseg_nondecomp.metrics.smooth_topk_accuracy import SmoothTopKAccuracy
 from mmseg_nondecomp.metrics.soft_jaccard_index import SoftJaccardIndex
 
-__all__ = ['JaccardIndexByImage', 'LovaszJaccardIndex', 'SoftJaccardIndex']
+__all__ = ['JaccardIndexByImage', 'LovaszJaccardIndex', 'SmoothTopKAccuracy', 'SoftJaccardIndex']

@@ -1,0 +1,50 @@
+r"""The odds that a label is left out of the top-k set.
+
+The set A of k labels is drawn with weight :math:`\prod_{j \in A} e_j`, :math:`e = e^{s / k \tau}`; for
+:math:`\tau \to 0` it is that of the highest scores. Then
+
+.. math:: \log \frac{P(y \notin A)}{P(y \in A)}
+   = \log \frac{\sigma_k(e_{\setminus y})}{e_y\, \sigma_{k-1}(e_{\setminus y})}.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.elementary_symmetric import log_elementary_symmetric
+from mmseg_nondecomp.functional.label_losses import Labelled, without_own
+from mmseg_nondecomp.functional.leave_one_out import log_leave_one_out
+from mmseg_nondecomp.functional.topk_marginals import check_k
+
+SMALL_TEMPERATURE = 1e-20
+"""Scores divided by less than this may be beyond the range of float32."""
+
+
+def log_odds_of_miss(items: Labelled, k: int, tau: float) -> Tensor:
+    """The logarithm of the odds against the label of each item, [N, *], or against each label, [N, *, C], for shares.
+
+    Where there are fewer than k others, it is -inf: the label is in each set.
+    """
+    check_k(k, items.scores.shape[-1])
+    x = items.scores.double() if k * tau < SMALL_TEMPERATURE else items.scores
+    # Shifted by the highest score: it is the differences that decide.
+    highest = x.detach().amax(-1, keepdim=True)
+    x = (x - torch.where(highest.isfinite(), highest, 0)) / (k * tau)
+    if items.target.is_floating_point():
+        others, own = log_leave_one_out(x, k), x
+    else:
+        x, own = without_own(x, items.target)
+        others = log_elementary_symmetric(x, k)
+    without, beside = others[..., -1], others[..., -2]
+    certain = without == -math.inf
+    odds = torch.where(certain, 0, without) - torch.where(certain, 0, beside) - own
+    return torch.where(certain, -math.inf, odds)
+
+
+def check_temperature(tau: float) -> None:
+    """Raise unless the temperature is positive."""
+    if isinstance(tau, bool) or not isinstance(tau, (int, float)):
+        raise TypeError(f'Parameter `tau` should be a number. Found {tau!r}.')
+    if not 0 < tau < math.inf:
+        raise ValueError(f'Parameter `tau` should be positive and finite; `hard_topk_loss` is its limit. Found {tau}.')
