@@ -15,6 +15,7 @@ import time
 import tracemalloc
 import types
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
-from mmseg_nondecomp import ClassIndex, LossMaxPooling, LovaszSoftmaxLoss, SoftIoULoss
+from mmseg_nondecomp import (
+    ClassIndex,
+    HardTopKLoss,
+    LossMaxPooling,
+    LovaszSoftmaxLoss,
+    SmoothTopKLoss,
+    SoftIoULoss,
+)
 from mmseg_nondecomp.class_index.class_index import ImageClasses
 from mmseg_nondecomp.class_index.label_map import classes_of_label_map
 from mmseg_nondecomp.functional.jaccard_counts import count_decisions
@@ -116,6 +124,38 @@ def lovasz(repeats: int) -> list[dict[str, Any]]:
             row['loss where all is wrong'] = round(loss(wrong, target).item(), 3) if is_iou else ''
         results += rows
     return results
+
+
+def topk(repeats: int) -> list[dict[str, Any]]:
+    """The smooth top-k loss against cross-entropy and against the summation algorithm of its paper."""
+    rows = []
+    for n, k in ((100, 5), (1000, 5), (10_000, 5), (100_000, 5), (10_000, 2), (10_000, 10), (10_000, 20)):
+        generator = torch.Generator().manual_seed(0)
+        scores = torch.randn(256, n, generator=generator, requires_grad=True)
+        target = torch.randint(0, n, (256,), generator=generator)
+        candidates: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            'cross-entropy': F.cross_entropy,
+            'smooth top-k': SmoothTopKLoss(k),
+            'hard top-k': HardTopKLoss(k),
+        }
+        if n <= 1000:  # One step for each class: seconds beyond that.
+            candidates['smooth top-k by summation (Algorithm 3), differentiated'] = partial(topk_by_summation, k=k)
+        steps = {name: training_step(loss, scores, target) for name, loss in candidates.items()}
+        rows += compare(steps, f'256x{n}, k={k}', scores, min(repeats, max(3, 300_000 // n)))
+    return rows
+
+
+def topk_by_summation(scores: Tensor, target: Tensor, k: int) -> Tensor:
+    """The loss as one would write it: the recursion over the numbers, in log space, and automatic differentiation."""
+    x = scores / k
+    others = x.scatter(1, target.unsqueeze(1), -torch.inf)
+    sigma = torch.full((len(x), k + 1), -torch.inf)
+    sigma[:, 0] = 0
+    for i in range(x.shape[1]):
+        added = torch.logaddexp(sigma[:, 1:], sigma[:, :-1] + others[:, i : i + 1].clamp(min=-1e4))
+        sigma = torch.cat([sigma[:, :1], added], 1)
+    own = x.gather(1, target.unsqueeze(1)).squeeze(1)
+    return F.softplus(1 + sigma[:, k] - sigma[:, k - 1] - own).mean()
 
 
 def sampling(repeats: int) -> list[dict[str, Any]]:
@@ -319,6 +359,7 @@ BENCHMARKS: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     'lmp': lmp,
     'lovasz': lovasz,
     'sampling': sampling,
+    'topk': topk,
 }
 
 if __name__ == '__main__':

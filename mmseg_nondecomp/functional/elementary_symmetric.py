@@ -60,6 +60,14 @@ def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
     return F.pad(torch.cat([constant, root], -1), (0, k - root.shape[-1]), value=-math.inf)
 
 
+def below_highest(scores: Tensor) -> Tensor:
+    """Scores [..., C] less the highest of them, in float32 or better: it is the differences that decide."""
+    if scores.dtype in (torch.float16, torch.bfloat16):
+        scores = scores.float()
+    highest = scores.detach().amax(-1, keepdim=True)
+    return scores - torch.where(highest.isfinite(), highest, 0)
+
+
 def check_degree(k: int, name: str = 'k', lowest: int = 0) -> None:
     """Raise unless the degree is an integer from the lowest on."""
     if not isinstance(k, int) or isinstance(k, bool):

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.items import valid_items
+from mmseg_nondecomp.functional.items import can_be_read, valid_items
 
 REDUCTIONS = ('mean', 'sum', 'none')
 
@@ -42,7 +42,8 @@ def label_loss(
 
     Raises:
         TypeError: If a dtype does not fit.
-        ValueError: If a shape or a label does not fit, or the reduction is another.
+        ValueError: If a shape, a label or a share does not fit (shares are looked at on the CPU only), or the
+            reduction is another.
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f'Parameter `reduction` should be one of {REDUCTIONS}. Found {reduction!r}.')
@@ -52,6 +53,11 @@ def label_loss(
     scores = torch.where(valid.unsqueeze(1), scores, 0).movedim(1, -1)
     if target.is_floating_point():
         labels = torch.where(valid.unsqueeze(1), target, 0).movedim(1, -1).to(scores.dtype)
+        if can_be_read(labels) and ((labels < 0) | (labels > 1)).any():
+            raise ValueError(
+                'Parameter `target` should hold shares of classes in [0, 1]. '
+                f'Found values from {labels.min().item()} to {labels.max().item()}.'
+            )
     else:
         labels = torch.where(valid, target, 0).long()
     losses = torch.where(valid, loss(Labelled(scores, labels)), 0)
@@ -64,7 +70,7 @@ def label_loss(
 
 def expected_loss(losses: Tensor, shares: Tensor) -> Tensor:
     """The losses [..., C] that items would have with each label, averaged by the shares of their labels."""
-    return torch.where(shares > 0, losses * shares, 0).sum(-1)
+    return torch.where(shares == 0, 0, losses * shares).sum(-1)
 
 
 def without_own(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.elementary_symmetric import check_degree, log_elementary_symmetric
+from mmseg_nondecomp.functional.elementary_symmetric import below_highest, check_degree, log_elementary_symmetric
 
 
 def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
@@ -35,10 +35,12 @@ def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
         tensor([0.9100, 0.7553, 0.3348])
     """
     check_k(k, scores.shape[-1])
+    if not scores.is_floating_point():
+        raise TypeError(f'Parameter `scores` should be a floating-point tensor. Found {scores.dtype}.')
     differentiable = torch.is_grad_enabled() and scores.requires_grad
-    with torch.enable_grad():
-        x = scores if scores.requires_grad else scores.detach().requires_grad_()
-        total = log_elementary_symmetric(x, k)[..., k].sum()
+    with torch.inference_mode(False), torch.enable_grad():
+        x = scores if scores.requires_grad else scores.detach().clone().requires_grad_()
+        total = log_elementary_symmetric(below_highest(x), k)[..., k].sum()
         (marginals,) = torch.autograd.grad(total, x, create_graph=differentiable)
     return marginals / k if normalize else marginals
 

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.elementary_symmetric import log_elementary_symmetric
+from mmseg_nondecomp.functional.elementary_symmetric import below_highest, log_elementary_symmetric
 from mmseg_nondecomp.functional.label_losses import Labelled, without_own
 from mmseg_nondecomp.functional.leave_one_out import log_leave_one_out
 from mmseg_nondecomp.functional.topk_marginals import check_k
@@ -28,9 +28,7 @@ def log_odds_of_miss(items: Labelled, k: int, tau: float) -> Tensor:
     """
     check_k(k, items.scores.shape[-1])
     x = items.scores.double() if k * tau < SMALL_TEMPERATURE else items.scores
-    # Shifted by the highest score: it is the differences that decide.
-    highest = x.detach().amax(-1, keepdim=True)
-    x = (x - torch.where(highest.isfinite(), highest, 0)) / (k * tau)
+    x = below_highest(x) / (k * tau)
     if items.target.is_floating_point():
         others, own = log_leave_one_out(x, k), x
     else:

@@ -55,7 +55,8 @@ class TopKLoss(SetLoss):
         check_reduction(reduction_override)
         reduction = reduction_override or 'mean'
         if is_logged():
-            hits = label_loss(self.is_hit, pred.detach(), target, None, ignore_index, 'mean', 'pred')
+            counted = None if weight is None else (weight != 0).float()
+            hits = label_loss(self.is_hit, pred.detach(), target, counted, ignore_index, 'mean', 'pred')
             log_scalar(f'{self.loss_name}_top{self.k}', hits)
         return self.loss_weight * label_loss(self.losses, pred, target, weight, ignore_index, reduction, 'pred')
 

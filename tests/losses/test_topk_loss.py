@@ -1,0 +1,109 @@
+"""The registered top-k losses: equal to the functions, in stock heads, with the top-k accuracy beside them."""
+
+from functools import partial
+from uuid import uuid4
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mmengine.logging import MessageHub
+from mmengine.structures import PixelData
+from mmseg.models.decode_heads import FCNHead
+from mmseg.structures import SegDataSample
+
+from mmseg_nondecomp import HardTopKLoss, SmoothTopKLoss
+from mmseg_nondecomp.functional import hard_topk_loss, smooth_topk_loss
+
+PAIRS = [
+    (SmoothTopKLoss(k=3, tau=0.5, margin=2.0), partial(smooth_topk_loss, k=3, tau=0.5, margin=2.0)),
+    (HardTopKLoss(k=3, margin=2.0), partial(hard_topk_loss, k=3, margin=2.0)),
+]
+
+
+def pixels():
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, 6, 4, 5, generator=generator)
+    labels = torch.randint(6, (2, 4, 5), generator=generator)
+    labels[0, 0] = 255
+    return logits, labels
+
+
+@pytest.mark.parametrize(('loss', 'function'), PAIRS)
+@pytest.mark.parametrize('reduction', [None, 'mean', 'sum', 'none'])
+def test_equals_the_function(loss, function, reduction):
+    logits, labels = pixels()
+    weight = torch.rand(labels.shape).round()
+    found = loss(logits, labels, weight=weight, reduction_override=reduction, ignore_index=255)
+    expected = function(logits, labels, weight=weight, reduction=reduction or 'mean', ignore_index=255)
+    assert torch.equal(found, expected)
+
+
+def test_the_mean_is_over_the_items_that_count():
+    logits, labels = pixels()
+    each = SmoothTopKLoss(k=2)(logits, labels, reduction_override='none')
+    assert not each[0, 0].any()
+    torch.testing.assert_close(SmoothTopKLoss(k=2)(logits, labels), each.sum() / 35)
+
+
+@pytest.mark.parametrize('k', [1, 3])
+@pytest.mark.parametrize('shares', [False, True])
+def test_accuracy_is_logged_while_a_runner_trains(k, shares):
+    logits, labels = pixels()
+    target = F.one_hot(labels.where(labels < 6, 0), 6).movedim(-1, 1).float() if shares else labels
+    weight = (labels < 6).float() if shares else None
+    hub = MessageHub.get_instance(str(uuid4()))
+    loss = SmoothTopKLoss(k=k)
+    loss(logits, target, weight=weight)
+    assert not hub.log_scalars
+    hub.update_info('loop_stage', 'train')
+    loss(logits, target, weight=weight)
+    found = hub.get_scalar(f'train/loss_topk_top{k}').current()
+    hits = (logits.topk(k, 1).indices == labels.unsqueeze(1)).any(1)[labels < 6]
+    assert found == pytest.approx(hits.float().mean().item())
+
+
+@pytest.mark.parametrize('sampler', [None, dict(type='OHEMPixelSampler', min_kept=10)], ids=['', 'ohem'])
+@pytest.mark.parametrize('loss', [dict(type='SmoothTopKLoss', k=2), dict(type='HardTopKLoss', k=2)], ids=str)
+def test_in_a_decode_head(loss, sampler):
+    head = FCNHead(
+        in_channels=3,
+        channels=4,
+        num_convs=1,
+        concat_input=False,
+        num_classes=6,
+        norm_cfg=None,
+        loss_decode=loss,
+        sampler=sampler,
+    )
+    labels = pixels()[1]
+    samples = [SegDataSample(gt_sem_seg=PixelData(data=label[None])) for label in labels]
+    losses = head.loss([torch.randn(2, 3, 4, 5)], samples, None)
+    losses['loss_topk'].backward()
+    assert head.conv_seg.weight.grad.any()
+
+
+@pytest.mark.parametrize('loss', [SmoothTopKLoss(k=6), HardTopKLoss(k=6)])
+def test_too_few_classes_are_told_with_what_helps(loss):
+    with pytest.raises(ValueError, match=r'`k` should be below the number of classes, 6.*take at most 5'):
+        loss(*pixels())
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'error', 'name'),
+    [
+        (dict(k=0), ValueError, 'k'),
+        (dict(k='5'), TypeError, 'k'),
+        (dict(tau=0), ValueError, 'tau'),
+        (dict(tau=float('inf')), ValueError, 'tau'),
+        (dict(margin=-1.0), ValueError, 'margin'),
+        (dict(margin=None), TypeError, 'margin'),
+    ],
+)
+def test_mistakes_are_found_at_construction(arguments, error, name):
+    with pytest.raises(error, match=f'`{name}`'):
+        SmoothTopKLoss(**arguments)
+
+
+def test_settings_are_shown():
+    assert repr(SmoothTopKLoss(k=3)) == 'SmoothTopKLoss(k=3, margin=1.0, tau=1.0)'
+    assert repr(HardTopKLoss(k=3)) == 'HardTopKLoss(k=3, margin=1.0)'
