@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from benchmark import table
-from reproductions import Reproduction, lovasz_prox, lovasz_synthetic
+from reproductions import Reproduction, lovasz_prox, lovasz_synthetic, topk_noise
 
 DIGITS = 6
 """Significant digits in the JSON: more than the experiments resolve, fewer than machines differ in."""
@@ -75,6 +75,7 @@ def readable(row: dict[str, Any]) -> dict[str, Any]:
 REPRODUCTIONS: dict[str, Callable[[Sequence[int]], Reproduction]] = {
     'lovasz-synthetic': lovasz_synthetic.reproduce,
     'lovasz-prox': lovasz_prox.reproduce,
+    'topk-noise': topk_noise.reproduce,
 }
 
 if __name__ == '__main__':
