@@ -57,6 +57,7 @@ def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
     if x.shape[-1] == 0:
         return F.pad(constant, (0, k), value=-math.inf)
     root = product_tree(x, k)[-1].squeeze(-1).movedim(0, -1)
+    root = torch.where(root > absent(x, k) / 2, root, torch.where(root.isnan(), root, -math.inf))
     return F.pad(torch.cat([constant, root], -1), (0, k - root.shape[-1]), value=-math.inf)
 
 
@@ -89,14 +90,20 @@ def product_tree(x: Tensor, k: int) -> list[Tensor]:
     Returns:
         The levels, of shape [d, ..., m] with d up to k; all but the root with an even m, for which a 1 is added.
     """
-    level = x.unsqueeze(0)
+    nothing = absent(x, k)
+    level = torch.where(x == -math.inf, nothing, x).unsqueeze(0)
     levels = []
     while level.shape[-1] > 1:
-        level = F.pad(level, (0, level.shape[-1] % 2), value=-math.inf)
+        level = F.pad(level, (0, level.shape[-1] % 2), value=nothing)
         levels.append(level)
         first, second = level.chunk(2, -1)
         level = log_product(first, second, k)
     return [*levels, level]
+
+
+def absent(x: Tensor, k: int) -> float:
+    """What stands for the logarithm of 0 in the tree: so low that k of them are still a number, unlike -inf."""
+    return -torch.finfo(x.dtype).max / (4 * k)
 
 
 def log_product(a: Tensor, b: Tensor, k: int) -> Tensor:
@@ -120,21 +127,57 @@ class _LogProduct(torch.autograd.Function):
     def forward(ctx: Any, a: Tensor, b: Tensor, n_degrees: int) -> Tensor:
         ctx.save_for_backward(a, b)
         ctx.n_degrees = n_degrees
-        return torch.stack([_terms(a, b, d).logsumexp(0) for d in range(1, n_degrees + 1)])
+        product = a.new_empty(n_degrees, *a.shape[1:])
+        for d in range(1, n_degrees + 1):
+            _log_sum_exp([_term(a, b, i, j) for i, j in _degrees(a, b, d)], product[d - 1])
+        return product
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, None]:
         a, b = ctx.saved_tensors
-        of_a, of_b = [torch.zeros_like(a[0])] * (len(a) + 1), [torch.zeros_like(b[0])] * (len(b) + 1)
+        of_a: list[Any] = [0] * (len(a) + 1)
+        of_b: list[Any] = [0] * (len(b) + 1)
         for d in range(1, ctx.n_degrees + 1):
-            terms = _terms(a, b, d)
-            # Where all terms are 0, none has a share.
-            shares = torch.where((terms == -math.inf).all(0), 0, terms).softmax(0) * gradient[d - 1]
-            shares = torch.where(terms == -math.inf, 0, shares)
-            for share, (i, j) in zip(shares, _degrees(a, b, d), strict=True):
+            degrees = _degrees(a, b, d)
+            shares = _shares([_term(a, b, i, j) for i, j in degrees], gradient[d - 1])
+            for share, (i, j) in zip(shares, degrees, strict=True):
                 of_a[i] = of_a[i] + share
                 of_b[j] = of_b[j] + share
         return torch.stack(of_a[1:]), torch.stack(of_b[1:]), None
+
+
+def _log_sum_exp(terms: list[Tensor], out: Tensor) -> None:
+    """The logarithm of the sum of the exponentials; what few terms need less work for is most of a tree."""
+    if len(terms) == 1:
+        out.copy_(terms[0])
+    elif len(terms) == 2:
+        torch.logaddexp(*terms, out=out)
+    else:
+        highest = _largest(terms)
+        total = (terms[0] - highest).exp_()
+        for term in terms[1:]:
+            total.add_((term - highest).exp_())
+        torch.add(highest, total.log_(), out=out)
+
+
+def _shares(terms: list[Tensor], whole: Tensor) -> list[Tensor]:
+    """What each term has of the whole, by its exponential."""
+    if len(terms) == 1:
+        return [whole]
+    if len(terms) == 2:
+        difference = terms[0] - terms[1]
+        return [difference.sigmoid() * whole, (-difference).sigmoid() * whole]
+    highest = _largest(terms)
+    powers = [(term - highest).exp() for term in terms]
+    part = whole / sum(powers)
+    return [power * part for power in powers]
+
+
+def _largest(terms: list[Tensor]) -> Tensor:
+    highest = terms[0].detach()
+    for term in terms[1:]:
+        highest = torch.maximum(highest, term.detach())
+    return highest
 
 
 def _degrees(a: Tensor, b: Tensor, d: int) -> list[tuple[int, int]]:
@@ -142,12 +185,8 @@ def _degrees(a: Tensor, b: Tensor, d: int) -> list[tuple[int, int]]:
     return [(i, d - i) for i in range(max(0, d - len(b)), min(d, len(a)) + 1)]
 
 
-def _terms(a: Tensor, b: Tensor, d: int) -> Tensor:
-    """The products of coefficients that have the degree d, of shape [T, ...]."""
-    return torch.stack([_term(a, b, i, j) for i, j in _degrees(a, b, d)])
-
-
 def _term(a: Tensor, b: Tensor, i: int, j: int) -> Tensor:
+    """The product of two coefficients."""
     if i == 0:
         return b[j - 1]
     return a[i - 1] if j == 0 else a[i - 1] + b[j - 1]

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.functional.elementary_symmetric import log_product, product_tree
+from mmseg_nondecomp.functional.elementary_symmetric import absent, log_product, product_tree
 
 
 def log_leave_one_out(x: Tensor, k: int) -> Tensor:
@@ -28,10 +28,12 @@ def log_leave_one_out(x: Tensor, k: int) -> Tensor:
         return constant.unsqueeze(-1)
     levels = product_tree(x, k)
     # Around the root there is nothing: the polynomial 1.
-    around = torch.full_like(levels[-1][:1], -math.inf)
+    nothing = absent(x, k)
+    around = torch.full_like(levels[-1][:1], nothing)
     for level in reversed(levels[:-1]):
         first, second = level.chunk(2, -1)
         around = around[..., : first.shape[-1]]  # without what was added to make the number even
         around = torch.cat([log_product(around, second, k), log_product(around, first, k)], -1)
     around = around[..., : x.shape[-1]].movedim(0, -1)
+    around = torch.where(around > nothing / 2, around, torch.where(around.isnan(), around, -math.inf))
     return F.pad(torch.cat([constant.unsqueeze(-1), around], -1), (0, k - around.shape[-1]), value=-math.inf)

@@ -176,3 +176,35 @@ def test_a_small_lambda_moves_the_minimum_of_a_linear_model(prox):
     excess = {name: row['excess at the end']['mean'] for name, row in rows.items()}
     assert max(excess['gradient descent'], excess['proximal, λ = 1']) < 1e-3
     assert excess['proximal, λ = 0.05'] > 3 * excess['proximal, λ = 1']
+
+
+class TestTopkNoise:
+    """The experiment in small; the whole takes minutes."""
+
+    def test_labels_stay_in_their_group(self, experiments):
+        topk_noise = experiments('topk_noise')
+        for noise in (0.0, 0.4, 1.0):
+            given, test = topk_noise.generate(0, noise)
+            clean = test.labels
+            assert torch.equal(given.labels // topk_noise.GROUP, clean // topk_noise.GROUP)
+            # One in five of the labels that are replaced is replaced by itself.
+            assert (given.labels != clean).float().mean() == pytest.approx(0.8 * noise, abs=0.02)
+
+    def test_both_losses_learn(self, experiments):
+        topk_noise = experiments('topk_noise')
+        for loss in topk_noise.LOSSES.values():
+            accuracy = topk_noise.train(0, 0.0, loss, epochs=5)
+            assert 30 < accuracy.top1 < accuracy.top5
+            assert accuracy.top5 > 80
+
+    def test_what_is_told(self, experiments):
+        topk_noise = experiments('topk_noise')
+        runs = {
+            (noise, name): [topk_noise.Accuracy(10.0 + (name == topk_noise.TOP5) * noise, 50.0)] * 2
+            for noise in topk_noise.NOISE
+            for name in topk_noise.LOSSES
+        }
+        said = topk_noise.found(runs)
+        assert 'top-5 +0.0 at 0 (0 of 2 seeds)' in said
+        assert '+0.4 at 0.4 (2 of 2 seeds)' in said
+        assert len(topk_noise.draw(runs).axes) == 2
