@@ -1,12 +1,3 @@
-_base_ = './lmp_deeplabv3_r101-d8_1xb2-165k_cityscapes-550x550.py'
+_base_ = './ce-iou_deeplabv3_r101-d8_1xb2-165k_cityscapes-550x550.py'
 custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
-train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations'),
-    dict(type='RandomResize', scale=(2048, 1024), ratio_range=(0.5, 1.5), keep_ratio=True),
-    dict(type='RandomCropOnClass', crop_size=(550, 550)),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PackSegInputs'),
-]
-train_dataloader = dict(sampler=dict(_delete_=True, type='IoUAdaptiveSampler'), dataset=dict(pipeline=train_pipeline))
-custom_hooks = [dict(type='TrainIoUHook')]
+model = dict(decode_head=dict(loss_decode=dict(_delete_=True, type='LossMaxPooling', p=1.3, ratio=0.25)))

@@ -1,29 +1,6 @@
-_base_ = './ce_deeplabv3_r101-d8_1xb10-30k_voc12aug-321x321.py'
+_base_ = './ce-equibatch_deeplabv3_r101-d8_1xb10-20k_voc12aug-321x321.py'
 custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
-train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations'),
-    # The longer side of an image of this data set is 500 pixels: this is a factor from 0.5 to 1.5.
-    dict(type='RandomResize', scale=(500, 500), ratio_range=(0.5, 1.5), keep_ratio=True),
-    dict(type='RandomCropOnClass', crop_size=(321, 321)),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PackSegInputs'),
+param_scheduler = [
+    dict(type='PolyLR', eta_min=0.0, power=0.9, begin=0, end=30000, by_epoch=False),
 ]
-dataset_train = dict(
-    type='PascalVOCDataset',
-    data_root='data/VOCdevkit/VOC2012',
-    data_prefix=dict(img_path='JPEGImages', seg_map_path='SegmentationClass'),
-    ann_file='ImageSets/Segmentation/train.txt',
-    pipeline=train_pipeline,
-)
-dataset_aug = dict(
-    type='PascalVOCDataset',
-    data_root='data/VOCdevkit/VOC2012',
-    data_prefix=dict(img_path='JPEGImages', seg_map_path='SegmentationClassAug'),
-    ann_file='ImageSets/Segmentation/aug.txt',
-    pipeline=train_pipeline,
-)
-train_dataloader = dict(
-    sampler=dict(_delete_=True, type='EquiBatchSampler'),
-    dataset=dict(datasets=[dataset_train, dataset_aug]),
-)
+train_cfg = dict(max_iters=30000)

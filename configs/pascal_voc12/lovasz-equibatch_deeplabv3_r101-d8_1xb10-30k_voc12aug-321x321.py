@@ -1,29 +1,5 @@
-_base_ = './lovasz_deeplabv3_r101-d8_1xb10-30k_voc12aug-321x321.py'
+_base_ = './ce-equibatch_deeplabv3_r101-d8_1xb10-30k_voc12aug-321x321.py'
 custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
-train_pipeline = [
-    dict(type='LoadImageFromFile'),
-    dict(type='LoadAnnotations'),
-    # The longer side of an image of this data set is 500 pixels: this is a factor from 0.5 to 1.5.
-    dict(type='RandomResize', scale=(500, 500), ratio_range=(0.5, 1.5), keep_ratio=True),
-    dict(type='RandomCropOnClass', crop_size=(321, 321)),
-    dict(type='RandomFlip', prob=0.5),
-    dict(type='PackSegInputs'),
-]
-dataset_train = dict(
-    type='PascalVOCDataset',
-    data_root='data/VOCdevkit/VOC2012',
-    data_prefix=dict(img_path='JPEGImages', seg_map_path='SegmentationClass'),
-    ann_file='ImageSets/Segmentation/train.txt',
-    pipeline=train_pipeline,
-)
-dataset_aug = dict(
-    type='PascalVOCDataset',
-    data_root='data/VOCdevkit/VOC2012',
-    data_prefix=dict(img_path='JPEGImages', seg_map_path='SegmentationClassAug'),
-    ann_file='ImageSets/Segmentation/aug.txt',
-    pipeline=train_pipeline,
-)
-train_dataloader = dict(
-    sampler=dict(_delete_=True, type='EquiBatchSampler'),
-    dataset=dict(datasets=[dataset_train, dataset_aug]),
+model = dict(
+    decode_head=dict(loss_decode=dict(_delete_=True, type='LovaszSoftmaxLoss', classes='present', scope='batch')),
 )

@@ -6,10 +6,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 from torchmetrics.utilities.data import dim_zero_cat
 
 from mmseg_nondecomp.functional.jaccard_counts import jaccard_counts, mean_jaccard
+from mmseg_nondecomp.metrics.plotted import PlottedMetric
 from mmseg_nondecomp.metrics.segmentation import (
     check_ignore_index,
     check_num_classes,
@@ -18,7 +18,7 @@ from mmseg_nondecomp.metrics.segmentation import (
 )
 
 
-class JaccardIndexByImage(Metric):
+class JaccardIndexByImage(PlottedMetric):
     r"""Five averages of the Jaccard index of the same decisions, side by side.
 
     - ``image``: the mean over classes in each image, those true or decided there, then the mean over images.
@@ -64,8 +64,6 @@ class JaccardIndexByImage(Metric):
     is_differentiable = False
     higher_is_better = True
     full_state_update = False
-    plot_lower_bound = 0.0
-    plot_upper_bound = 1.0
 
     counts: list[Tensor]
     batches: Tensor
@@ -117,16 +115,3 @@ class JaccardIndexByImage(Metric):
             'worst': of_images.sort().values[:n_worst].mean(),
         }
         return {name: value.float() for name, value in values.items()}
-
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draw a value, or several, into a Matplotlib figure.
-
-        Args:
-            val: What ``forward`` or ``compute`` returned, or a list of such values; what ``compute`` returns if
-                omitted.
-            ax: The axis to draw into; a new one if omitted.
-
-        Returns:
-            The figure and the axis.
-        """
-        return self._plot(val, ax)

@@ -5,10 +5,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from mmseg_nondecomp.functional.class_average import Classes, check_classes
 from mmseg_nondecomp.functional.items import Items
+from mmseg_nondecomp.metrics.plotted import PlottedMetric
 from mmseg_nondecomp.metrics.segmentation import (
     check_ignore_index,
     check_num_classes,
@@ -17,7 +17,7 @@ from mmseg_nondecomp.metrics.segmentation import (
 )
 
 
-class JaccardMetric(Metric):
+class JaccardMetric(PlottedMetric):
     """One minus a Jaccard loss of each class, averaged over classes.
 
     Args:
@@ -32,8 +32,6 @@ class JaccardMetric(Metric):
     is_differentiable = True
     higher_is_better = True
     full_state_update = False
-    plot_lower_bound = 0.0
-    plot_upper_bound = 1.0
 
     decided: Tensor
     dtype_of_value = torch.float32
@@ -87,16 +85,3 @@ class JaccardMetric(Metric):
         if self.average != 'macro':
             return torch.where(counted, index, torch.nan)
         return torch.where(counted, index, 0).sum() / counted.sum()
-
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draw a value, or several, into a Matplotlib figure.
-
-        Args:
-            val: What ``forward`` or ``compute`` returned, or a list of such values; what ``compute`` returns if
-                omitted.
-            ax: The axis to draw into; a new one if omitted.
-
-        Returns:
-            The figure and the axis.
-        """
-        return self._plot(val, ax)

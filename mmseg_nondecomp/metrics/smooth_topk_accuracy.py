@@ -4,17 +4,17 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torchmetrics import Metric
 
 from mmseg_nondecomp.functional.elementary_symmetric import check_degree
 from mmseg_nondecomp.functional.items import valid_items
 from mmseg_nondecomp.functional.label_losses import Labelled, expected_loss, label_loss
 from mmseg_nondecomp.functional.topk_marginals import check_k
 from mmseg_nondecomp.functional.topk_odds import check_temperature, log_odds_of_miss
+from mmseg_nondecomp.metrics.plotted import PlottedMetric
 from mmseg_nondecomp.metrics.segmentation import check_ignore_index, check_num_classes
 
 
-class SmoothTopKAccuracy(Metric):
+class SmoothTopKAccuracy(PlottedMetric):
     r"""The probability that the label is in the top-k set, averaged over all items seen so far.
 
     The set is drawn as in :func:`mmseg_nondecomp.functional.smooth_topk_loss`. For a temperature that goes to 0 it is
@@ -47,8 +47,6 @@ class SmoothTopKAccuracy(Metric):
     is_differentiable = True
     higher_is_better = True
     full_state_update = False
-    plot_lower_bound = 0.0
-    plot_upper_bound = 1.0
 
     count: Tensor
 
@@ -86,19 +84,6 @@ class SmoothTopKAccuracy(Metric):
     def compute(self) -> Tensor:
         """The mean over everything seen; NaN if nothing was."""
         return (getattr(self, self.total_name) / self.count).to(self.dtype_of_value)
-
-    def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draw a value, or several, into a Matplotlib figure.
-
-        Args:
-            val: What ``forward`` or ``compute`` returned, or a list of such values; what ``compute`` returns if
-                omitted.
-            ax: The axis to draw into; a new one if omitted.
-
-        Returns:
-            The figure and the axis.
-        """
-        return self._plot(val, ax)
 
     def _hits(self, items: Labelled) -> Tensor:
         hits = torch.sigmoid(-log_odds_of_miss(items, self.k, self.tau))
