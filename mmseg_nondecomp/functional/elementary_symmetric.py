@@ -24,6 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmseg_nondecomp.functional.topk_settings import check_degree
+
 
 def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
     r"""The logarithms of :math:`\sigma_0, \dots, \sigma_k` of :math:`e^x`.
@@ -67,14 +69,6 @@ def below_highest(scores: Tensor) -> Tensor:
         scores = scores.float()
     highest = scores.detach().amax(-1, keepdim=True)
     return scores - torch.where(highest.isfinite(), highest, 0)
-
-
-def check_degree(k: int, name: str = 'k', lowest: int = 0) -> None:
-    """Raise unless the degree is an integer from the lowest on."""
-    if not isinstance(k, int) or isinstance(k, bool):
-        raise TypeError(f'Parameter `{name}` should be an integer. Found {k!r}.')
-    if k < lowest:
-        raise ValueError(f'Parameter `{name}` should be at least {lowest}. Found {k}.')
 
 
 def product_tree(x: Tensor, k: int) -> list[Tensor]:

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.label_losses import Labelled, expected_loss, label_loss, without_own
-from mmseg_nondecomp.functional.smooth_topk_loss import check_margin
-from mmseg_nondecomp.functional.topk_marginals import check_k
+from mmseg_nondecomp.functional.topk_settings import check_k, check_margin
 
 
 def hard_topk_loss(

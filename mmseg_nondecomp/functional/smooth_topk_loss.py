@@ -16,14 +16,14 @@ Reference:
     https://arxiv.org/abs/1802.07595 (equations 9 and 10)
 """
 
-import math
 from functools import partial
 
 import torch.nn.functional as F
 from torch import Tensor
 
 from mmseg_nondecomp.functional.label_losses import Labelled, expected_loss, label_loss
-from mmseg_nondecomp.functional.topk_odds import check_temperature, log_odds_of_miss
+from mmseg_nondecomp.functional.topk_odds import log_odds_of_miss
+from mmseg_nondecomp.functional.topk_settings import check_margin, check_temperature
 
 
 def smooth_topk_loss(
@@ -76,11 +76,3 @@ def smooth_topk_losses(items: Labelled, k: int, tau: float, margin: float) -> Te
     if items.target.is_floating_point():
         losses = expected_loss(losses, items.target)
     return losses.to(items.scores.dtype)
-
-
-def check_margin(margin: float) -> None:
-    """Raise unless the margin is a number that is not negative."""
-    if isinstance(margin, bool) or not isinstance(margin, (int, float)):
-        raise TypeError(f'Parameter `margin` should be a number. Found {margin!r}.')
-    if not 0 <= margin < math.inf:
-        raise ValueError(f'Parameter `margin` should be finite and not negative. Found {margin}.')

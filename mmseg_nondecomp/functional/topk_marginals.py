@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.elementary_symmetric import below_highest, check_degree, log_elementary_symmetric
+from mmseg_nondecomp.functional.elementary_symmetric import below_highest, log_elementary_symmetric
+from mmseg_nondecomp.functional.topk_settings import check_k
 
 
 def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
@@ -43,13 +44,3 @@ def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
         total = log_elementary_symmetric(below_highest(x), k)[..., k].sum()
         (marginals,) = torch.autograd.grad(total, x, create_graph=differentiable)
     return marginals / k if normalize else marginals
-
-
-def check_k(k: int, n_classes: int) -> None:
-    """Raise unless k labels leave one out."""
-    check_degree(k, lowest=1)
-    if k >= n_classes:
-        raise ValueError(
-            f'Parameter `k` should be below the number of classes, {n_classes}: with {k}, every label is in the top k. '
-            f'Found {k}; take at most {n_classes - 1}.'
-        )

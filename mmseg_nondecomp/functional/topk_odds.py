@@ -15,7 +15,7 @@ from torch import Tensor
 from mmseg_nondecomp.functional.elementary_symmetric import below_highest, log_elementary_symmetric
 from mmseg_nondecomp.functional.label_losses import Labelled, without_own
 from mmseg_nondecomp.functional.leave_one_out import log_leave_one_out
-from mmseg_nondecomp.functional.topk_marginals import check_k
+from mmseg_nondecomp.functional.topk_settings import check_k
 
 SMALL_TEMPERATURE = 1e-20
 """Scores divided by less than this may be beyond the range of float32."""
@@ -38,11 +38,3 @@ def log_odds_of_miss(items: Labelled, k: int, tau: float) -> Tensor:
     certain = without == -math.inf
     odds = torch.where(certain, 0, without) - torch.where(certain, 0, beside) - own
     return torch.where(certain, -math.inf, odds)
-
-
-def check_temperature(tau: float) -> None:
-    """Raise unless the temperature is positive."""
-    if isinstance(tau, bool) or not isinstance(tau, (int, float)):
-        raise TypeError(f'Parameter `tau` should be a number. Found {tau!r}.')
-    if not 0 < tau < math.inf:
-        raise ValueError(f'Parameter `tau` should be positive and finite; `hard_topk_loss` is its limit. Found {tau}.')

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional.label_losses import Labelled
 from mmseg_nondecomp.functional.smooth_topk_loss import smooth_topk_losses
-from mmseg_nondecomp.functional.topk_odds import check_temperature
+from mmseg_nondecomp.functional.topk_settings import check_temperature
 from mmseg_nondecomp.losses.topk_loss import TopKLoss
 from mmseg_nondecomp.registry import MODELS
 

@@ -4,9 +4,8 @@ from typing import Any
 
 from torch import Tensor
 
-from mmseg_nondecomp.functional.elementary_symmetric import check_degree
 from mmseg_nondecomp.functional.label_losses import Labelled, label_loss
-from mmseg_nondecomp.functional.smooth_topk_loss import check_margin
+from mmseg_nondecomp.functional.topk_settings import check_degree, check_margin
 from mmseg_nondecomp.losses.base import SetLoss, check_reduction
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
 

@@ -5,11 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.elementary_symmetric import check_degree
 from mmseg_nondecomp.functional.items import valid_items
 from mmseg_nondecomp.functional.label_losses import Labelled, expected_loss, label_loss
-from mmseg_nondecomp.functional.topk_marginals import check_k
-from mmseg_nondecomp.functional.topk_odds import check_temperature, log_odds_of_miss
+from mmseg_nondecomp.functional.topk_odds import log_odds_of_miss
+from mmseg_nondecomp.functional.topk_settings import check_k, check_temperature
 from mmseg_nondecomp.metrics.plotted import PlottedMetric
 from mmseg_nondecomp.metrics.segmentation import check_ignore_index, check_num_classes
 
@@ -55,7 +54,6 @@ class SmoothTopKAccuracy(PlottedMetric):
     ) -> None:
         super().__init__(**kwargs)
         check_num_classes(num_classes)
-        check_degree(k, lowest=1)
         check_k(k, num_classes)
         check_temperature(tau)
         check_ignore_index(ignore_index)

@@ -1,0 +1,37 @@
+"""What the settings of top-k losses and metrics may be. Checked once, here."""
+
+import math
+
+
+def check_degree(k: int, lowest: int = 0) -> None:
+    """Raise unless the degree is an integer from the lowest on."""
+    if not isinstance(k, int) or isinstance(k, bool):
+        raise TypeError(f'Parameter `k` should be an integer. Found {k!r}.')
+    if k < lowest:
+        raise ValueError(f'Parameter `k` should be at least {lowest}. Found {k}.')
+
+
+def check_k(k: int, n_classes: int) -> None:
+    """Raise unless k labels leave one out."""
+    check_degree(k, lowest=1)
+    if k >= n_classes:
+        raise ValueError(
+            f'Parameter `k` should be below the number of classes, {n_classes}: with {k}, every label is in the top k. '
+            f'Found {k}; take at most {n_classes - 1}.'
+        )
+
+
+def check_temperature(tau: float) -> None:
+    """Raise unless the temperature is positive."""
+    if isinstance(tau, bool) or not isinstance(tau, (int, float)):
+        raise TypeError(f'Parameter `tau` should be a number. Found {tau!r}.')
+    if not 0 < tau < math.inf:
+        raise ValueError(f'Parameter `tau` should be positive and finite; `hard_topk_loss` is its limit. Found {tau}.')
+
+
+def check_margin(margin: float) -> None:
+    """Raise unless the margin is a number that is not negative."""
+    if isinstance(margin, bool) or not isinstance(margin, (int, float)):
+        raise TypeError(f'Parameter `margin` should be a number. Found {margin!r}.')
+    if not 0 <= margin < math.inf:
+        raise ValueError(f'Parameter `margin` should be finite and not negative. Found {margin}.')
