@@ -16,3 +16,10 @@ def _cache_of_the_tests(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('XDG_CACHE_HOME', str(tmp_path_factory.mktemp('cache')))
         yield
+
+
+@pytest.fixture(params=['numbers where they are in range', 'logarithms'])
+def each_arithmetic(request, monkeypatch):
+    """Sums of products are computed in both ways, the second of which serves where values cannot be looked at."""
+    if request.param == 'logarithms':
+        monkeypatch.setattr('mmseg_nondecomp.functional.log_sums.can_be_read', lambda tensor: False)

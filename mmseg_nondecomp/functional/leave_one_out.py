@@ -4,13 +4,11 @@ What surrounds a leaf of the tree is the product of all siblings on its way from
 coefficients, too, where dividing the whole product by one factor would subtract.
 """
 
-import math
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.functional.elementary_symmetric import absent, log_product, product_tree
+from mmseg_nondecomp.functional.log_sums import log_sums
+from mmseg_nondecomp.functional.polynomial_products import Arithmetic, product_tree
 
 
 def log_leave_one_out(x: Tensor, k: int) -> Tensor:
@@ -23,17 +21,15 @@ def log_leave_one_out(x: Tensor, k: int) -> Tensor:
     Returns:
         The logarithms, of shape [..., n, k + 1].
     """
-    constant = torch.zeros_like(x)
-    if k == 0:
-        return constant.unsqueeze(-1)
-    levels = product_tree(x, k)
+    return torch.zeros_like(x).unsqueeze(-1) if k == 0 else log_sums(_around_leaves, x, k)
+
+
+def _around_leaves(leaves: Tensor, k: int, arithmetic: Arithmetic) -> Tensor:
+    levels = product_tree(leaves, k, arithmetic)
     # Around the root there is nothing: the polynomial 1.
-    nothing = absent(x, k)
-    around = torch.full_like(levels[-1][:1], nothing)
+    around = torch.full_like(levels[-1][:1], arithmetic.zero)
     for level in reversed(levels[:-1]):
-        first, second = level.chunk(2, -1)
-        around = around[..., : first.shape[-1]]  # without what was added to make the number even
-        around = torch.cat([log_product(around, second, k), log_product(around, first, k)], -1)
-    around = around[..., : x.shape[-1]].movedim(0, -1)
-    around = torch.where(around > nothing / 2, around, torch.where(around.isnan(), around, -math.inf))
-    return F.pad(torch.cat([constant.unsqueeze(-1), around], -1), (0, k - around.shape[-1]), value=-math.inf)
+        first, second = level.chunk(2, 1)
+        around = around[:, : first.shape[1]]  # without what was added to make the number even
+        around = torch.cat([arithmetic.product(around, second, k), arithmetic.product(around, first, k)], 1)
+    return around[:, : leaves.shape[1]]

@@ -12,7 +12,7 @@ import math
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.elementary_symmetric import below_highest, log_elementary_symmetric
+from mmseg_nondecomp.functional.elementary_symmetric import highest, log_elementary_symmetric
 from mmseg_nondecomp.functional.label_losses import Labelled, without_own
 from mmseg_nondecomp.functional.leave_one_out import log_leave_one_out
 from mmseg_nondecomp.functional.topk_settings import check_k
@@ -27,13 +27,15 @@ def log_odds_of_miss(items: Labelled, k: int, tau: float) -> Tensor:
     Where there are fewer than k others, it is -inf: the label is in each set.
     """
     check_k(k, items.scores.shape[-1])
-    x = items.scores.double() if k * tau < SMALL_TEMPERATURE else items.scores
-    x = below_highest(x) / (k * tau)
+    scores = items.scores.double() if k * tau < SMALL_TEMPERATURE else items.scores
     if items.target.is_floating_point():
-        others, own = log_leave_one_out(x, k), x
+        own = (scores - highest(scores)) / (k * tau)
+        others = log_leave_one_out(own, k)
     else:
-        x, own = without_own(x, items.target)
-        others = log_elementary_symmetric(x, k)
+        others, own = without_own(scores, items.target)
+        origin = highest(others)
+        others = log_elementary_symmetric((others - origin) / (k * tau), k)
+        own = (own - origin.squeeze(-1)) / (k * tau)
     without, beside = others[..., -1], others[..., -2]
     certain = without == -math.inf
     odds = torch.where(certain, 0, without) - torch.where(certain, 0, beside) - own

@@ -8,7 +8,9 @@ from reference import smooth_topk as reference
 from torch.autograd import gradcheck, gradgradcheck
 
 from mmseg_nondecomp.functional import log_elementary_symmetric
-from mmseg_nondecomp.functional.elementary_symmetric import product_tree
+from mmseg_nondecomp.functional.polynomial_products import numbers, product_tree
+
+pytestmark = pytest.mark.usefixtures('each_arithmetic')
 
 SIZES = (1, 2, 3, 5, 8, 12)
 FAMILIES = {
@@ -149,9 +151,9 @@ def test_sizes_at_the_edge(shape, k):
 
 
 def test_memory_grows_with_n_k():
-    sizes = [level.shape for level in product_tree(normal(1000), 5)]
-    assert max(degree for degree, _ in sizes) == 5
-    assert sum(degree * n for degree, n in sizes) < 2 * 5 * 1000
+    sizes = [level.shape for level in product_tree(normal(1, 1000, 1).exp(), 5, numbers())]
+    assert max(degree for degree, _, _ in sizes) == 5
+    assert sum(degree * n for degree, n, _ in sizes) < 2 * 5 * 1000
 
 
 def test_rows_are_independent_in_any_layout():

@@ -7,6 +7,8 @@ from torch.autograd import gradcheck, gradgradcheck
 from mmseg_nondecomp.functional import log_elementary_symmetric
 from mmseg_nondecomp.functional.leave_one_out import log_leave_one_out
 
+pytestmark = pytest.mark.usefixtures('each_arithmetic')
+
 FAMILIES = {
     'normal': lambda n, g: torch.randn(3, n, generator=g).double(),
     'tied': lambda n, g: torch.randint(3, (3, n), generator=g).double(),

@@ -10,6 +10,8 @@ from torch.autograd import gradcheck, gradgradcheck
 
 from mmseg_nondecomp.functional import hard_topk_loss, smooth_topk_loss
 
+pytestmark = pytest.mark.usefixtures('each_arithmetic')
+
 
 @pytest.mark.parametrize('family', FAMILIES)
 @each_dtype

@@ -5,6 +5,8 @@ from mmseg_nondecomp.functional import topk_marginals
 from mmseg_nondecomp.functional.label_losses import Labelled
 from mmseg_nondecomp.functional.topk_odds import log_odds_of_miss
 
+pytestmark = pytest.mark.usefixtures('each_arithmetic')
+
 
 def scores(dtype=torch.float64):
     return torch.randn(4, 3, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(3).to(dtype)
