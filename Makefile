@@ -1,9 +1,9 @@
-.PHONY: help env demo test lint format benchmark clean
+.PHONY: help env demo test test-mmpretrain lint format benchmark clean
 
 PYTHON_IN_ENV := .venv/bin/python
 
 help:  ## show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 env:  ## build .venv: pinned packages, mmcv compiled with its ops (minutes once, then instant)
 	@bash tools/setup_env.sh
@@ -14,6 +14,10 @@ demo: env  ## train cross-entropy and loss max-pooling on LongTailShapes; a tabl
 
 test: env  ## run the tests
 	@$(PYTHON_IN_ENV) -m pytest
+
+test-mmpretrain: env  ## run the tests that need MMPretrain, in an environment of its own
+	@bash tools/setup_mmpretrain.sh
+	@.venv-mmpretrain/bin/python -m pytest tests/mmpretrain
 
 lint: env  ## style and types
 	@$(PYTHON_IN_ENV) -m ruff check .
@@ -28,4 +32,4 @@ benchmark: env  ## speed of the losses against their peers
 	@$(PYTHON_IN_ENV) tools/benchmark.py
 
 clean:  ## remove the environment and what training has left
-	@rm -rf .venv .setup.lock work_dirs data .pytest_cache .mypy_cache .ruff_cache
+	@rm -rf .venv .venv-mmpretrain .setup.lock work_dirs data .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,13 @@
+"""Heads that a loss needs, subclasses of a toolbox's own. Importing this module imports the toolboxes that are there.
+
+In a config: ``custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.heads'])``.
+"""
+
+from importlib.util import find_spec
+
+__all__ = []
+
+if find_spec('mmpretrain'):
+    from mmseg_nondecomp.heads.topk_cls_head import TopKClsHead
+
+    __all__ += ['TopKClsHead']
