@@ -1,6 +1,7 @@
 """What the settings of top-k losses and metrics may be. Checked once, here."""
 
 import math
+from collections.abc import Sequence
 
 
 def check_degree(k: int, lowest: int = 0) -> None:
@@ -19,6 +20,20 @@ def check_k(k: int, n_classes: int) -> None:
             f'Parameter `k` should be below the number of classes, {n_classes}: with {k}, every label is in the top k. '
             f'Found {k}; take at most {n_classes - 1}.'
         )
+
+
+def check_k_weights(ks: Sequence[int], weights: Sequence[float]) -> None:
+    """Raise unless each k is one, and has a weight."""
+    for k in ks:
+        check_degree(k, lowest=1)
+    if not ks or len(set(ks)) < len(ks):
+        raise ValueError(f'Parameter `k` should hold at least one number, and each once. Found {list(ks)}.')
+    if not isinstance(weights, Sequence):
+        raise TypeError(f'Parameter `k_weights` should be a list of numbers. Found {weights!r}.')
+    if not all(isinstance(weight, (int, float)) and 0 < weight < math.inf for weight in weights):
+        raise ValueError(f'Parameter `k_weights` should hold positive numbers. Found {list(weights)}.')
+    if len(weights) != len(ks):
+        raise ValueError(f'Parameter `k_weights` should hold a weight for each `k`, {len(ks)}. Found {list(weights)}.')
 
 
 def check_temperature(tau: float) -> None:

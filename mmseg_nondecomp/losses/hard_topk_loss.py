@@ -1,5 +1,6 @@
 """The hard top-k loss as a registered loss."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -21,10 +22,11 @@ class HardTopKLoss(TopKLoss):
     ``train/<loss_name>_top<k>``.
 
     Args:
-        k: How many labels a prediction has, below the number of classes.
+        k: How many labels a prediction has, below the number of classes. Several for the mean of their losses.
         margin: The margin.
         loss_weight: The factor of this loss in the objective.
         loss_name: The key in the log.
+        k_weights: What each of several k weighs in the mean; all the same by default.
 
     Raises:
         TypeError: If an argument is unknown or of a wrong type.
@@ -42,14 +44,15 @@ class HardTopKLoss(TopKLoss):
 
     def __init__(
         self,
-        k: int = 5,
+        k: int | Sequence[int] = 5,
         margin: float = 1.0,
         loss_weight: float = 1.0,
         loss_name: str = 'loss_topk',
+        k_weights: Sequence[float] | None = None,
         **leaked: Any,
     ) -> None:
-        super().__init__(k, margin, loss_weight, loss_name, leaked)
+        super().__init__(k, margin, loss_weight, loss_name, k_weights, leaked)
 
-    def losses(self, items: Labelled) -> Tensor:
-        """The loss of each item, of shape [N, *]."""
-        return hard_topk_losses(items, self.k, self.margin)
+    def losses(self, items: Labelled, k: int) -> Tensor:
+        """The loss of each item for one k, of shape [N, *]."""
+        return hard_topk_losses(items, k, self.margin)

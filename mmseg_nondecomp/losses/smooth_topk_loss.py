@@ -1,5 +1,6 @@
 """The smooth top-k loss as a registered loss."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
@@ -23,11 +24,12 @@ class SmoothTopKLoss(TopKLoss):
     ``train/<loss_name>_top<k>``.
 
     Args:
-        k: How many labels a prediction has, below the number of classes.
+        k: How many labels a prediction has, below the number of classes. Several for the mean of their losses.
         tau: The temperature.
         margin: The margin.
         loss_weight: The factor of this loss in the objective.
         loss_name: The key in the log.
+        k_weights: What each of several k weighs in the mean; all the same by default.
 
     Raises:
         TypeError: If an argument is unknown or of a wrong type.
@@ -50,20 +52,21 @@ class SmoothTopKLoss(TopKLoss):
 
     def __init__(
         self,
-        k: int = 5,
+        k: int | Sequence[int] = 5,
         tau: float = 1.0,
         margin: float = 1.0,
         loss_weight: float = 1.0,
         loss_name: str = 'loss_topk',
+        k_weights: Sequence[float] | None = None,
         **leaked: Any,
     ) -> None:
-        super().__init__(k, margin, loss_weight, loss_name, leaked)
+        super().__init__(k, margin, loss_weight, loss_name, k_weights, leaked)
         check_temperature(tau)
         self.tau = tau
 
-    def losses(self, items: Labelled) -> Tensor:
-        """The loss of each item, of shape [N, *]."""
-        return smooth_topk_losses(items, self.k, self.tau, self.margin)
+    def losses(self, items: Labelled, k: int) -> Tensor:
+        """The loss of each item for one k, of shape [N, *]."""
+        return smooth_topk_losses(items, k, self.tau, self.margin)
 
     def extra_repr(self) -> str:
         """The settings, as ``print(model)`` shows them."""

@@ -1,11 +1,13 @@
 """What the top-k losses share as registered losses."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from mmseg_nondecomp.functional.label_losses import Labelled, label_loss
-from mmseg_nondecomp.functional.topk_settings import check_degree, check_margin
+from mmseg_nondecomp.functional.topk_settings import check_k_weights, check_margin
 from mmseg_nondecomp.losses.base import SetLoss, check_reduction
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
 
@@ -13,14 +15,27 @@ from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
 class TopKLoss(SetLoss):
     """A loss of whether the label is among the k highest scores.
 
+    With several k it is the mean of their losses, by the weights ``k_weights``.
+
     While MMEngine trains, the share of items for which it is, is logged as ``train/<loss_name>_top<k>``.
     """
 
-    def __init__(self, k: int, margin: float, loss_weight: float, loss_name: str, leaked: dict[str, Any]) -> None:
+    def __init__(
+        self,
+        k: int | Sequence[int],
+        margin: float,
+        loss_weight: float,
+        loss_name: str,
+        k_weights: Sequence[float] | None,
+        leaked: dict[str, Any],
+    ) -> None:
         super().__init__(loss_weight, loss_name, 'batch', leaked)
-        check_degree(k, lowest=1)
+        ks = k if isinstance(k, Sequence) else (k,)
+        weights = [1.0] * len(ks) if k_weights is None else k_weights
+        check_k_weights(ks, weights)
         check_margin(margin)
         self.k = k
+        self.shares = {k: weight / sum(weights) for k, weight in zip(ks, weights, strict=True)}
         self.margin = margin
 
     def forward(
@@ -55,20 +70,30 @@ class TopKLoss(SetLoss):
         reduction = reduction_override or 'mean'
         if is_logged():
             counted = None if weight is None else (weight != 0).float()
-            hits = label_loss(self.is_hit, pred.detach(), target, counted, ignore_index, 'mean', 'pred')
-            log_scalar(f'{self.loss_name}_top{self.k}', hits)
-        return self.loss_weight * label_loss(self.losses, pred, target, weight, ignore_index, reduction, 'pred')
+            for k in self.shares:
+                is_hit = partial(self.is_hit, k=k)
+                hits = label_loss(is_hit, pred.detach(), target, counted, ignore_index, 'mean', 'pred')
+                log_scalar(f'{self.loss_name}_top{k}', hits)
+        return self.loss_weight * label_loss(self.all_losses, pred, target, weight, ignore_index, reduction, 'pred')
 
-    def losses(self, items: Labelled) -> Tensor:
-        """The loss of each item, of shape [N, *]."""
+    def all_losses(self, items: Labelled) -> Tensor:
+        """The loss of each item, over all k, of shape [N, *]."""
+        return sum(
+            (share * self.losses(items, k) for k, share in self.shares.items()), start=items.scores.new_zeros(())
+        )
+
+    def losses(self, items: Labelled, k: int) -> Tensor:
+        """The loss of each item for one k, of shape [N, *]."""
         raise NotImplementedError
 
-    def is_hit(self, items: Labelled) -> Tensor:
+    @staticmethod
+    def is_hit(items: Labelled, k: int) -> Tensor:
         """Whether fewer than k other classes have a higher score than the label, 0 or 1, of shape [N, *]."""
         target = items.target.argmax(-1) if items.target.is_floating_point() else items.target
         own = items.scores.gather(-1, target.unsqueeze(-1))
-        return ((items.scores > own).sum(-1) < self.k).to(items.scores.dtype)
+        return ((items.scores > own).sum(-1) < k).to(items.scores.dtype)
 
     def extra_repr(self) -> str:
         """The settings, as ``print(model)`` shows them."""
-        return f'k={self.k}, margin={self.margin}'
+        weights = f', k_weights={tuple(self.shares.values())}' if len(self.shares) > 1 else ''
+        return f'k={self.k}{weights}, margin={self.margin}'

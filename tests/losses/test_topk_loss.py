@@ -93,6 +93,12 @@ def test_too_few_classes_are_told_with_what_helps(loss):
     [
         (dict(k=0), ValueError, 'k'),
         (dict(k='5'), TypeError, 'k'),
+        (dict(k=[]), ValueError, 'k'),
+        (dict(k=[1, 1]), ValueError, 'k'),
+        (dict(k=[1, 0]), ValueError, 'k'),
+        (dict(k=[1, 5], k_weights=[1.0]), ValueError, 'k_weights'),
+        (dict(k=[1, 5], k_weights=[1.0, 0.0]), ValueError, 'k_weights'),
+        (dict(k=[1, 5], k_weights=2.0), TypeError, 'k_weights'),
         (dict(tau=0), ValueError, 'tau'),
         (dict(tau=float('inf')), ValueError, 'tau'),
         (dict(margin=-1.0), ValueError, 'margin'),
@@ -104,6 +110,29 @@ def test_mistakes_are_found_at_construction(arguments, error, name):
         SmoothTopKLoss(**arguments)
 
 
+@pytest.mark.parametrize(('loss', 'function'), [(SmoothTopKLoss, smooth_topk_loss), (HardTopKLoss, hard_topk_loss)])
+@pytest.mark.parametrize('shares', [False, True])
+def test_several_k_have_the_mean_of_their_losses(loss, function, shares):
+    logits, labels = pixels()
+    target = F.one_hot(labels.where(labels < 6, 0), 6).movedim(-1, 1).float() if shares else labels
+    of_1, of_3 = (function(logits, target, k=k) for k in (1, 3))
+    torch.testing.assert_close(loss(k=[1, 3])(logits, target), (of_1 + of_3) / 2)
+    torch.testing.assert_close(loss(k=(3, 1), k_weights=(6, 2))(logits, target), 0.75 * of_3 + 0.25 * of_1)
+
+
+def test_the_accuracies_of_several_k_are_logged():
+    logits, labels = pixels()
+    hub = MessageHub.get_instance(str(uuid4()))
+    hub.update_info('loop_stage', 'train')
+    SmoothTopKLoss(k=[1, 3])(logits, labels)
+    for k in (1, 3):
+        hits = (logits.topk(k, 1).indices == labels.unsqueeze(1)).any(1)[labels < 6]
+        found = hub.get_scalar(f'train/loss_topk_top{k}').current()
+        assert found == pytest.approx(hits.float().mean().item())
+
+
 def test_settings_are_shown():
+    shown = 'SmoothTopKLoss(k=[1, 5], k_weights=(0.25, 0.75), margin=1.0, tau=1.0)'
+    assert repr(SmoothTopKLoss(k=[1, 5], k_weights=[1, 3])) == shown
     assert repr(SmoothTopKLoss(k=3)) == 'SmoothTopKLoss(k=3, margin=1.0, tau=1.0)'
     assert repr(HardTopKLoss(k=3)) == 'HardTopKLoss(k=3, margin=1.0)'
