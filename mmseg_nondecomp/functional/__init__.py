@@ -1,7 +1,10 @@
 """The mathematics, in plain PyTorch."""
 
+from mmseg_nondecomp.functional.direct_ap_loss import direct_ap_loss
+from mmseg_nondecomp.functional.direct_zero_one_loss import direct_zero_one_loss
 from mmseg_nondecomp.functional.elementary_symmetric import log_elementary_symmetric
 from mmseg_nondecomp.functional.hard_topk_loss import hard_topk_loss
+from mmseg_nondecomp.functional.loss_augmented_ranking import loss_augmented_ranking
 from mmseg_nondecomp.functional.lovasz_extension import lovasz_extension
 from mmseg_nondecomp.functional.lovasz_hinge import lovasz_hinge
 from mmseg_nondecomp.functional.lovasz_softmax import lovasz_softmax
@@ -12,8 +15,11 @@ from mmseg_nondecomp.functional.soft_iou import soft_iou
 from mmseg_nondecomp.functional.topk_marginals import topk_marginals
 
 __all__ = [
+    'direct_ap_loss',
+    'direct_zero_one_loss',
     'hard_topk_loss',
     'log_elementary_symmetric',
+    'loss_augmented_ranking',
     'loss_max_pooling',
     'lovasz_extension',
     'lovasz_hinge',

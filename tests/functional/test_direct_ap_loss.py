@@ -1,0 +1,214 @@
+"""The value is 1 - AP, the gradient that of the paper at a finite epsilon."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from reference import direct_loss as reference
+from torchmetrics.functional.classification import binary_average_precision
+
+from mmseg_nondecomp.functional import direct_ap_loss
+from mmseg_nondecomp.functional.direct_ap_loss import MODES, direct_ap_losses
+
+each_mode = pytest.mark.parametrize('mode', MODES)
+
+
+def value_and_gradient(scores, target, *arguments, **kwargs):
+    scores = scores.detach().requires_grad_()
+    value = direct_ap_loss(scores, target, *arguments, **kwargs)
+    return value.detach(), torch.autograd.grad(value, scores)[0]
+
+
+def items(n=40, seed=0, tied=False, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, generator=generator, dtype=torch.float64)
+    target = torch.randint(2, (n,), generator=generator)
+    return ((2 * scores).round() / 2 if tied else scores).to(dtype), target
+
+
+@each_mode
+@pytest.mark.parametrize('tied', [False, True])
+def test_gradient_is_that_of_the_enumeration(mode, tied):
+    rng = np.random.default_rng(0)
+    for n_pos in range(1, 5):
+        for n_neg in range(1, 5):
+            for epsilon in (0.01, 0.31, 1.3, 10.7):
+                s = rng.normal(size=n_pos + n_neg)
+                s = 0.7 * np.round(s) if tied else s
+                exact = [Fraction(x) for x in s.tolist()]
+                expected = reference.direct_gradient(exact[:n_pos], exact[n_pos:], Fraction(epsilon), mode)
+                target = torch.tensor([1] * n_pos + [0] * n_neg)
+                value, gradient = value_and_gradient(torch.tensor(s), target, epsilon, mode)
+                np.testing.assert_allclose(gradient, np.array(expected, float), rtol=1e-12, atol=1e-13)
+                if mode in ('positive', 'negative'):
+                    loss = 1 - reference.average_precision_of_scores(s.tolist(), target.tolist())
+                else:
+                    loss = reference.surrogate(exact[:n_pos], exact[n_pos:], Fraction(epsilon), mode)
+                assert value.item() == pytest.approx(float(loss), rel=1e-12, abs=1e-13)
+
+
+@pytest.mark.parametrize('mode', ['positive', 'negative'])
+@pytest.mark.parametrize('dtype', [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize('tied', [False, True])
+def test_value_is_that_of_torchmetrics(mode, dtype, tied):
+    for n in (2, 7, 100, 3000):
+        scores, target = items(n, tied=tied, dtype=dtype)
+        target[0] = 1
+        expected = 1 - binary_average_precision(scores.sigmoid(), target)
+        found = direct_ap_loss(scores, target, mode=mode)
+        assert found.dtype == dtype
+        assert found.item() == pytest.approx(expected.item(), abs=1e-5)
+
+
+@each_mode
+def test_gradients_add_up_to_0_and_raise_positives(mode):
+    for seed in range(20):
+        scores, target = items(30, seed)
+        _, gradient = value_and_gradient(scores, target, 1.0, mode)
+        assert gradient.sum().abs() < 1e-13
+        assert gradient[target == 1].max() <= 0
+        assert gradient[target == 0].min() >= 0
+
+
+@each_mode
+@pytest.mark.parametrize('tied', [False, True])
+def test_the_order_of_the_items_does_not_matter(mode, tied):
+    scores, target = items(50, tied=tied)
+    order = torch.randperm(50, generator=torch.Generator().manual_seed(3))
+    value, gradient = value_and_gradient(scores, target, 0.7, mode)
+    found, permuted = value_and_gradient(scores[order], target[order], 0.7, mode)
+    torch.testing.assert_close(found, value, rtol=1e-13, atol=0)
+    torch.testing.assert_close(permuted, gradient[order], rtol=0, atol=1e-15)
+
+
+@each_mode
+def test_equal_items_have_equal_gradients_and_constant_scores_have_one(mode):
+    scores, target = torch.zeros(12).double(), torch.arange(12) < 4
+    _, gradient = value_and_gradient(scores, target.long(), 0.5, mode)
+    scale = {'positive': 2.0, 'negative': 2.0, 'hinge': 2.0, 'perceptron': 1.0}[mode]
+    torch.testing.assert_close(gradient[target], torch.full((4,), -scale / 4).double())
+    torch.testing.assert_close(gradient[~target], torch.full((8,), scale / 8).double())
+
+
+def test_of_few_items_only_those_that_a_small_epsilon_reaches_move():
+    scores, target = torch.tensor([3.0, 1.0, 0.9, -3.0]).double(), torch.tensor([1, 0, 1, 0])
+    for mode in ('positive', 'negative'):
+        assert not value_and_gradient(scores, target, 1e-3, mode)[1].any()
+    _, gradient = value_and_gradient(scores, target, 1.5, 'negative')
+    assert gradient[0] == gradient[3] == 0
+    assert gradient[2] < 0 < gradient[1]
+
+
+def test_the_hinge_bounds_the_loss_and_vanishes_with_a_margin():
+    for seed in range(20):
+        scores, target = items(30, seed)
+        assert direct_ap_loss(scores, target, mode='hinge') >= direct_ap_loss(scores, target)
+    scores, target = torch.tensor([100.0, 90.0, -90.0, -100.0]), torch.tensor([1, 1, 0, 0])
+    value, gradient = value_and_gradient(scores, target, mode='hinge')
+    assert value == 0
+    assert not gradient.any()
+
+
+def test_the_gradient_points_where_the_expected_loss_falls():
+    r"""Averaged over noise, its cosine with that of the expected loss grows to 1 as epsilon shrinks."""
+    scores, target = torch.tensor([0.3, -0.4, 0.1, 0.5, -0.2, 0.0, -0.5]).double(), torch.tensor([1, 1, 1, 0, 0, 0, 0])
+    noise = torch.randn(200_000, 7, generator=torch.Generator().manual_seed(0)).double()
+    is_positive, valid = (target == 1).expand_as(noise), torch.ones_like(noise, dtype=torch.bool)
+    noisy = (scores + noise).requires_grad_()
+    losses = direct_ap_losses(noisy, is_positive, valid, 0.1, 'positive').detach()
+    # d/ds E[L(s + z)] = E[L(s + z) z] for standard normal z
+    expected = ((losses - losses.mean()).unsqueeze(1) * noise).mean(0)
+    cosines = {}
+    for mode in ('positive', 'negative'):
+        for epsilon in (8.0, 0.5):
+            total = direct_ap_losses(noisy, is_positive, valid, epsilon, mode).mean()
+            direction = torch.autograd.grad(total, noisy)[0].sum(0)
+            cosines[mode, epsilon] = torch.cosine_similarity(direction, expected, dim=0).item()
+    for mode in ('positive', 'negative'):
+        assert cosines[mode, 0.5] > 0.995
+        assert cosines[mode, 8.0] < cosines[mode, 0.5]
+
+
+@each_mode
+@pytest.mark.parametrize('target', [[0, 0, 0], [1, 1, 1], []], ids=str)
+def test_nothing_to_rank_is_an_attached_zero(mode, target):
+    scores = torch.arange(float(len(target)), requires_grad=True)
+    value = direct_ap_loss(scores, torch.tensor(target).long(), mode=mode)
+    assert value == 0
+    value.backward()
+    assert not scores.grad.any()
+
+
+@each_mode
+def test_a_weight_of_0_removes_an_item(mode):
+    scores, target = items(30)
+    weight = (torch.arange(30) % 3 > 0).double()
+    kept = weight > 0
+    value, gradient = value_and_gradient(scores.where(kept, math.nan), target, 0.5, mode, weight=weight)
+    expected, of_kept = value_and_gradient(scores[kept], target[kept], 0.5, mode)
+    torch.testing.assert_close(value, expected)
+    torch.testing.assert_close(gradient[kept], of_kept)
+    assert not gradient[~kept].any()
+
+
+@each_mode
+def test_scores_that_are_no_numbers_are_not_hidden(mode):
+    scores, target = items(6)
+    for bad in (math.nan, math.inf):
+        scores[2] = bad
+        value, gradient = value_and_gradient(scores, target, mode=mode)
+        assert value.isnan()
+        assert gradient.isnan().all()
+
+
+@pytest.mark.parametrize('mode', ['positive', 'negative'])
+def test_masked_items_are_the_last(mode):
+    scores, target = torch.tensor([0.5, -math.inf, 0.2, -math.inf]), torch.tensor([0, 1, 1, 0])
+    value, gradient = value_and_gradient(scores, target, 1.0, mode)
+    assert value.item() == pytest.approx(1 - (1 / 2 + 2 / 4) / 2)
+    assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_ranked_in_double(dtype):
+    scores, target = items(200)
+    scores = scores.to(dtype)
+    value, gradient = value_and_gradient(scores, target, 0.5)
+    expected, exact = value_and_gradient(scores.double(), target, 0.5)
+    assert value.dtype == torch.float32
+    assert gradient.dtype == dtype
+    torch.testing.assert_close(value.double(), expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(gradient.double(), exact, rtol=1e-2, atol=1e-6)
+
+
+def test_many_items_are_ranked_in_double():
+    """In float32 the sums over negatives lose which positives move."""
+    generator = torch.Generator().manual_seed(0)
+    pos, neg = torch.randn(128, generator=generator), torch.randn(10_000, generator=generator) - 1
+    scores, target = torch.cat([pos, neg]), torch.tensor([1] * 128 + [0] * 10_000)
+    for mode in ('positive', 'negative'):
+        single, double = (
+            value_and_gradient(scores.to(d), target, 0.1, mode)[1] for d in (torch.float32, torch.float64)
+        )
+        torch.testing.assert_close(single.double(), double, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'error', 'message'),
+    [
+        (dict(epsilon=0.0), ValueError, '`epsilon`'),
+        (dict(epsilon=None), TypeError, '`epsilon`'),
+        (dict(mode='both'), ValueError, "`mode`.*'both'"),
+        (dict(scores=torch.ones(3).long()), TypeError, '`scores`.*int64'),
+        (dict(scores=torch.ones(3, 1)), ValueError, '`scores`'),
+        (dict(target=torch.ones(4)), ValueError, '`target`.*4'),
+        (dict(target=torch.tensor([0, 1, 2])), ValueError, '`target`.*2'),
+        (dict(weight=torch.ones(2)), ValueError, '`weight`'),
+        (dict(weight=torch.tensor([1.0, 0.5, 1.0])), ValueError, r'`weight`.*0\.5'),
+    ],
+)
+def test_bad_input(arguments, error, message):
+    with pytest.raises(error, match=message):
+        direct_ap_loss(**{**dict(scores=torch.ones(3), target=torch.tensor([0, 1, 1])), **arguments})

@@ -1,0 +1,142 @@
+"""Rankings against all interleavings, and the ways to find them against each other."""
+
+import math
+import sys
+
+import numpy as np
+import pytest
+import torch
+from reference import direct_loss as reference
+
+from mmseg_nondecomp.functional import loss_augmented_ranking, ranking_slots, ranking_table
+from mmseg_nondecomp.functional.loss_augmented_ranking import best_rankings
+
+EPSILONS = (0.0, 0.01, 0.1, 1.0, 3.0, 10.0, 100.0)
+DIRECTIONS = {'positive': 1, 'negative': -1}
+each_direction = pytest.mark.parametrize('direction', DIRECTIONS)
+
+
+def scores(rng, n_pos, n_neg, tied=False):
+    pos, neg = rng.normal(size=n_pos), rng.normal(size=n_neg)
+    return (np.round(pos), np.round(neg)) if tied else (pos, neg)
+
+
+def objective(pos, neg, counts, epsilon, sign):
+    """F ± ε Δ of the interleaving with these counts of negatives above the positives."""
+    order, place = [], 0
+    positives = sorted(range(len(pos)), key=lambda i: -pos[i])
+    negatives = sorted(range(len(neg)), key=lambda j: -neg[j])
+    for i, count in zip(positives, counts, strict=True):
+        order += [len(pos) + j for j in negatives[place:count]] + [i]
+        place = count
+    order += [len(pos) + j for j in negatives[place:]]
+    return float(reference.objective(tuple(order), pos, neg, sign * epsilon))
+
+
+@each_direction
+@pytest.mark.parametrize('tied', [False, True])
+def test_is_the_best_of_all_interleavings(direction, tied):
+    rng, sign = np.random.default_rng(0), DIRECTIONS[direction]
+    for n_pos in range(1, 5):
+        for n_neg in range(1, 5):
+            for epsilon in EPSILONS:
+                pos, neg = scores(rng, n_pos, n_neg, tied)
+                found = loss_augmented_ranking(torch.tensor(pos), torch.tensor(neg), epsilon, direction).tolist()
+                assert found == sorted(found)
+                best = reference.dynamic_programme(pos, neg, epsilon, sign).value
+                if epsilon > 0:
+                    best = reference.loss_augmented_rankings(pos, neg, epsilon, direction).value
+                assert objective(pos, neg, found, epsilon, sign) == pytest.approx(float(best), abs=1e-12)
+
+
+def test_row_by_row_is_cell_by_cell_is_negative_by_negative():
+    rng = np.random.default_rng(1)
+    for case in range(1000):
+        n_pos, n_neg = int(rng.integers(1, 51)), int(rng.integers(1, 401))
+        if case % 25:  # the cells of the programme are slow
+            n_pos, n_neg = min(n_pos, 12), min(n_neg, 30)
+        epsilon, sign = float(10 ** rng.uniform(-3, 2)), (-1) ** case
+        pos, neg = (np.sort(x)[::-1].copy() for x in scores(rng, n_pos, n_neg))
+        p, n = torch.tensor(pos)[None], torch.tensor(neg)[None]
+        sizes = torch.tensor([n_pos]), torch.tensor([n_neg])
+        [of_table] = ranking_table.negatives_above(p, n, *sizes, sign * epsilon, sizes[1]).tolist()
+        optimum = reference.dynamic_programme(pos.tolist(), neg.tolist(), epsilon, sign)
+        assert of_table == reference.negatives_above(optimum.ranking, n_pos)
+        if sign > 0:
+            assert ranking_slots.negatives_above(p, n, *sizes, epsilon)[0].tolist() == of_table
+        assert loss_augmented_ranking(p[0], n[0], epsilon, 'positive' if sign > 0 else 'negative').tolist() == of_table
+
+
+@each_direction
+def test_a_weight_of_0_gives_the_order_of_the_scores(direction):
+    generator = torch.Generator().manual_seed(0)
+    pos, neg = torch.randn(20, generator=generator), torch.randn(50, generator=generator)
+    ordered = pos.sort(descending=True).values
+    expected = (neg > ordered.unsqueeze(1)).sum(1)
+    for epsilon in (0.0, 1e-12):
+        assert torch.equal(loss_augmented_ranking(pos, neg, epsilon, direction), expected)
+
+
+@pytest.mark.parametrize(('direction', 'expected'), [('positive', 50), ('negative', 0)])
+def test_a_large_weight_gives_the_worst_or_the_best_ranking(direction, expected):
+    pos, neg = torch.linspace(-1, 1, 20), torch.linspace(-1, 1, 50)
+    assert loss_augmented_ranking(pos, neg, 1e9, direction).eq(expected).all()
+
+
+@each_direction
+def test_the_order_of_the_input_does_not_matter(direction):
+    pos, neg = torch.tensor([0.5, -1.0, 2.0]), torch.tensor([0.1, 1.0, -3.0, 0.6])
+    expected = loss_augmented_ranking(pos, neg, 1.0, direction)
+    assert torch.equal(loss_augmented_ranking(pos.flip(0), neg[[2, 0, 3, 1]], 1.0, direction), expected)
+
+
+@each_direction
+def test_the_ranking_differs_from_the_scores_in_one_direction(direction):
+    rng = np.random.default_rng(2)
+    for _case in range(50):
+        pos, neg = (torch.tensor(x) for x in scores(rng, 7, 19))
+        by_scores = loss_augmented_ranking(pos, neg, 0.0)
+        change = loss_augmented_ranking(pos, neg, 1.0, direction) - by_scores
+        assert (DIRECTIONS[direction] * change >= 0).all()
+
+
+@each_direction
+def test_queries_of_different_sizes_at_once(direction):
+    rng = np.random.default_rng(3)
+    sizes = [(3, 10), (0, 4), (5, 0), (1, 1), (8, 30), (8, 2)]
+    single = [[torch.tensor(np.sort(x)[::-1].copy()) for x in scores(rng, *size)] for size in sizes]
+    pos, neg = (torch.full((len(sizes), max(len(q[i]) for q in single)), -math.inf).double() for i in (0, 1))
+    for k, (p, n) in enumerate(single):
+        pos[k, : len(p)], neg[k, : len(n)] = p, n
+    n_pos, n_neg = torch.tensor(sizes).unbind(1)
+    found = best_rankings(pos, neg, n_pos, n_neg, 0.5, direction)
+    for k, (p, n) in enumerate(single):
+        assert torch.equal(found[k, : len(p)], loss_augmented_ranking(p, n, 0.5, direction))
+
+
+def test_a_table_that_is_too_large_is_made_coarse_and_says_so(monkeypatch):
+    pos, neg = torch.randn(20).double() - 1, torch.randn(300).double()
+    exact = loss_augmented_ranking(pos, neg, 1.0, 'negative')
+    monkeypatch.setattr(sys.modules[best_rankings.__module__], 'MAX_CELLS', 20 * 40)
+    with pytest.warns(UserWarning, match='blocks of 8'):
+        found = loss_augmented_ranking(pos, neg, 1.0, 'negative')
+    assert (found % 8 == 0).all()
+    values = [objective(pos.numpy(), neg.numpy(), c.tolist(), 1.0, -1) for c in (found, exact)]
+    assert values[0] < values[1]
+    assert values[0] == pytest.approx(values[1], abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'error', 'message'),
+    [
+        (dict(epsilon=-1.0), ValueError, '`epsilon`'),
+        (dict(epsilon=math.nan), ValueError, '`epsilon`'),
+        (dict(epsilon='1'), TypeError, '`epsilon`'),
+        (dict(direction='up'), ValueError, "`direction`.*'up'"),
+        (dict(pos=torch.ones(2, 2)), ValueError, '`pos`'),
+        (dict(neg=torch.ones(2).long()), TypeError, '`neg`'),
+    ],
+)
+def test_bad_input(arguments, error, message):
+    with pytest.raises(error, match=message):
+        loss_augmented_ranking(**{**dict(pos=torch.ones(2), neg=torch.ones(3), epsilon=1.0), **arguments})
