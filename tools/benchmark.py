@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from reproductions.topk_algorithms import log_summation, loss_by, with_custom_backward
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 
@@ -127,7 +128,7 @@ def lovasz(repeats: int) -> list[dict[str, Any]]:
 
 
 def topk(repeats: int) -> list[dict[str, Any]]:
-    """The smooth top-k loss against cross-entropy and against the summation algorithm of its paper."""
+    """The smooth top-k loss against cross-entropy and against the algorithms of its paper."""
     rows = []
     for n, k in ((100, 5), (1000, 5), (10_000, 5), (100_000, 5), (10_000, 2), (10_000, 10), (10_000, 20)):
         generator = torch.Generator().manual_seed(0)
@@ -137,25 +138,33 @@ def topk(repeats: int) -> list[dict[str, Any]]:
             'cross-entropy': F.cross_entropy,
             'smooth top-k': SmoothTopKLoss(k),
             'hard top-k': HardTopKLoss(k),
+            **topk_peers(n, k),
         }
-        if n <= 1000:  # One step for each class: seconds beyond that.
-            candidates['smooth top-k by summation (Algorithm 3), differentiated'] = partial(topk_by_summation, k=k)
         steps = {name: training_step(loss, scores, target) for name, loss in candidates.items()}
         rows += compare(steps, f'256x{n}, k={k}', scores, min(repeats, max(3, 300_000 // n)))
     return rows
 
 
-def topk_by_summation(scores: Tensor, target: Tensor, k: int) -> Tensor:
-    """The loss as one would write it: the recursion over the numbers, in log space, and automatic differentiation."""
-    x = scores / k
-    others = x.scatter(1, target.unsqueeze(1), -torch.inf)
-    sigma = torch.full((len(x), k + 1), -torch.inf)
-    sigma[:, 0] = 0
-    for i in range(x.shape[1]):
-        added = torch.logaddexp(sigma[:, 1:], sigma[:, :-1] + others[:, i : i + 1].clamp(min=-1e4))
-        sigma = torch.cat([sigma[:, :1], added], 1)
-    own = x.gather(1, target.unsqueeze(1)).squeeze(1)
-    return F.softplus(1 + sigma[:, k] - sigma[:, k - 1] - own).mean()
+def topk_peers(n: int, k: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """The algorithms of the paper, and the loss of difftopk where it is installed."""
+    peers: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        'smooth top-k by Algorithms 1 and 2': partial(loss_by, with_custom_backward, k=k)
+    }
+    if n <= 1000:  # One step for each class: seconds beyond that.
+        peers['smooth top-k by summation (Algorithm 3), differentiated'] = partial(loss_by, log_summation, k=k)
+    return peers | difftopk_peer(n, k)
+
+
+def difftopk_peer(n: int, k: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """The loss of difftopk as its documentation has it, on the 16 highest scores; none where it is not installed."""
+    if not find_spec('difftopk'):
+        return {}
+    from difftopk import TopKCrossEntropyLoss
+
+    loss = TopKCrossEntropyLoss(
+        diffsort_method='odd_even', inverse_temperature=2, p_k=[0.0] * (k - 1) + [1.0], n=n, m=16, distribution='cauchy'
+    )
+    return {'TopKCrossEntropyLoss of difftopk, m = 16': loss}
 
 
 def sampling(repeats: int) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 Each reproduction writes ``<name>.png`` and ``<name>.json`` to the folder ``--out``, and prints its table and what was
 found. Where a paper's claim does not hold, it says so. The experiment topk-noise trains small networks: half a minute
-for each seed and noise.
+for each seed and noise. In topk-speed ratios count, on a machine that does nothing else.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from benchmark import table
-from reproductions import Reproduction, lovasz_prox, lovasz_synthetic, topk_noise
+from reproductions import Reproduction, lovasz_prox, lovasz_synthetic, topk_noise, topk_speed, topk_stability
 
 DIGITS = 6
 """Significant digits in the JSON: more than the experiments resolve, fewer than machines differ in."""
@@ -77,6 +77,8 @@ REPRODUCTIONS: dict[str, Callable[[Sequence[int]], Reproduction]] = {
     'lovasz-synthetic': lovasz_synthetic.reproduce,
     'lovasz-prox': lovasz_prox.reproduce,
     'topk-noise': topk_noise.reproduce,
+    'topk-speed': topk_speed.reproduce,
+    'topk-stability': topk_stability.reproduce,
 }
 
 if __name__ == '__main__':
