@@ -17,7 +17,7 @@ test: env  ## run the tests
 
 test-mmpretrain: env  ## run the tests that need MMPretrain, in an environment of its own
 	@bash tools/setup_mmpretrain.sh
-	@.venv-mmpretrain/bin/python -m pytest tests/mmpretrain
+	@.venv-mmpretrain/bin/python -m pytest tests/with_mmpretrain
 
 lint: env  ## style and types
 	@$(PYTHON_IN_ENV) -m ruff check .

@@ -47,6 +47,6 @@ if HAS_MMENGINE:
     __all__ += ['LossWeightHook', 'TrainIoUHook']
 
 if HAS_MMCV:
-    from mmseg_nondecomp.transforms import RandomCropOnClass
+    from mmseg_nondecomp.transforms import GroupLabelNoise, RandomCropOnClass
 
-    __all__ += ['RandomCropOnClass']
+    __all__ += ['GroupLabelNoise', 'RandomCropOnClass']

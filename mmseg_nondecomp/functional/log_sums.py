@@ -38,13 +38,14 @@ def _log_sums(sums: Callable[[Tensor, int, Arithmetic], Tensor], x: Tensor, k: i
     """The same for [n, B]; of shape [d, *, B]."""
     if not can_be_read(x) or x.numel() == 0:
         return _by_logarithms(sums, x, k)
-    highest = x.detach().amax(0)
-    highest = torch.where(highest.isfinite(), highest, 0)
+    # The numbers are scaled to add up to k, with which no sum of products is above e^k.
+    scale = x.detach().logsumexp(0) - math.log(k)
+    scale = torch.where(scale.isfinite(), scale, 0)
     for dtype in dict.fromkeys((x.dtype, torch.float64)):
-        found = sums((x - highest).to(dtype).exp().unsqueeze(0), k, numbers())
+        found = sums((x - scale).to(dtype).exp().unsqueeze(0), k, numbers())
         if _is_in_range(found, len(x), k):
             degree = torch.arange(1, len(found) + 1).view(-1, *[1] * (found.dim() - 1))
-            return (found.log() + degree * highest).to(x.dtype)
+            return (found.log() + degree * scale).to(x.dtype)
     return _by_logarithms(sums, x.double(), k).to(x.dtype)
 
 
@@ -55,13 +56,12 @@ def _by_logarithms(sums: Callable[[Tensor, int, Arithmetic], Tensor], x: Tensor,
 
 
 def _is_in_range(sums: Tensor, n: int, k: int) -> bool:
-    r"""Whether what was lost below the smallest number cannot be seen.
+    """Whether what was lost below the smallest number cannot be seen, in the sums and in their derivatives.
 
-    No factor is above 1. A sum has at most :math:`\binom{n}{k}` products, and so has its derivative over the sum; of
-    each, less than the smallest number was lost.
+    A tree of n polynomials takes less than 2 n k² products. Each loses less than the smallest number, and reaches a sum
+    times a sum of products of other numbers, which is at most e^k.
     """
     limits = torch.finfo(sums.dtype)
-    n_products = math.comb(n, min(k, n // 2))
-    lost = n_products * limits.tiny if n_products < limits.max else math.inf
+    lost = 2 * n * k**2 * limits.tiny * math.exp(min(k, 700))
     lowest, highest = sums.detach().aminmax()
-    return lost < limits.eps and lowest.item() * limits.eps > lost and highest.item() < math.inf
+    return lowest.item() * limits.eps > lost and highest.item() < math.inf

@@ -65,11 +65,11 @@ def test_what_is_not_finite_is_left_to_logarithms(arithmetics, bad):
 
 
 def test_many_products_do_not_overflow(arithmetics):
-    """C(2000, 300) is far above the largest number."""
+    """C(2000, 300) is far above the largest number, but not where the numbers are scaled."""
     x = torch.zeros(2000).double()
     expected = math.lgamma(2001) - math.lgamma(301) - math.lgamma(1701)
     assert log_elementary_symmetric(x, 300)[-1].item() == pytest.approx(expected, rel=1e-13)
-    assert arithmetics == [torch.float64, 'logarithms']
+    assert arithmetics == [torch.float64]
 
 
 def test_a_batch_is_split_into_blocks_that_are_independent(monkeypatch):

@@ -1,0 +1,113 @@
+"""Labels that are wrong with some probability, but within their group of classes."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+from mmcv.transforms import BaseTransform
+
+from mmseg_nondecomp.registry import TRANSFORMS
+
+
+@TRANSFORMS.register_module()
+class GroupLabelNoise(BaseTransform):
+    r"""Replaces a label, with probability :math:`\nu`, by one that is drawn uniformly from its group.
+
+    The new label may be the old one, so in groups of five :math:`4 \nu / 5` of the labels are wrong. A prediction of
+    all classes of the right group stays right, which is how the smooth top-k paper spoils the labels of CIFAR-100.
+
+    An image has the same label in every epoch, worker and process, and however it is augmented: the seed and the number
+    of the image in its data set, ``sample_idx``, decide alone. Labels that are replaced at some ``noise`` are replaced
+    by the same at any higher one.
+
+    Required keys: ``gt_label``, a single label; ``sample_idx``, which MMEngine's data sets give. Modified key:
+    ``gt_label``.
+
+    Args:
+        noise: The probability :math:`\nu`.
+        groups: Lists of classes in which each class from 0 on occurs once, or 'cifar100' for the 20 coarse classes of
+            CIFAR-100.
+        seed: Seed of the noise, at least 0.
+
+    Raises:
+        TypeError: If an argument, or the label of an image, has the wrong type.
+        ValueError: If an argument, or the label of an image, is out of its range.
+
+    Example:
+        >>> transform = GroupLabelNoise(noise=1.0, groups=[[0, 2], [1, 3]])
+        >>> [transform(dict(gt_label=2, sample_idx=index))['gt_label'] for index in range(6)]
+        [0, 2, 0, 2, 0, 2]
+
+    Reference:
+        L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018, section
+        5.1. https://arxiv.org/abs/1802.07595
+    """
+
+    def __init__(self, noise: float, groups: list[list[int]] | str, seed: int = 0) -> None:
+        if isinstance(noise, bool) or not isinstance(noise, (int, float)):
+            raise TypeError(f'Parameter `noise` should be a number. Found {noise!r}.')
+        if not 0 <= noise <= 1:
+            raise ValueError(f'Parameter `noise` should be a probability, from 0 to 1. Found {noise}.')
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise TypeError(f'Parameter `seed` should be an integer. Found {seed!r}.')
+        if seed < 0:
+            raise ValueError(f'Parameter `seed` should be at least 0. Found {seed}.')
+        self.noise = noise
+        self.groups = _cifar100() if groups == 'cifar100' else _checked(groups)
+        self.seed = seed
+        self._group_of = {cls: group for group in self.groups for cls in group}
+
+    def transform(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Replace the label, or not."""
+        group = self._group_of[self._label(results)]
+        if 'sample_idx' not in results:
+            raise ValueError(
+                f'GroupLabelNoise tells images apart by `sample_idx`, as data sets of MMEngine give it. '
+                f'Found {sorted(results)}.'
+            )
+        rng = np.random.Generator(np.random.PCG64([self.seed, int(results['sample_idx'])]))
+        is_replaced, place = rng.random() < self.noise, int(rng.random() * len(group))
+        if is_replaced:
+            results['gt_label'] = group[place]
+        return results
+
+    def _label(self, results: dict[str, Any]) -> int:
+        label = results.get('gt_label')
+        try:
+            label = operator.index(label)  # type: ignore[arg-type]
+        except TypeError:
+            raise TypeError(
+                f'Key `gt_label` should be one label, an integer: noise within groups is not defined for several. '
+                f'Found {label!r}.'
+            ) from None
+        if label not in self._group_of:
+            raise ValueError(f'Key `gt_label` should be from 0 to {len(self._group_of) - 1}. Found {label}.')
+        return label
+
+    def __repr__(self) -> str:
+        return f'{type(self).__name__}(noise={self.noise}, {len(self.groups)} groups, seed={self.seed})'
+
+
+def _cifar100() -> list[list[int]]:
+    # Here, because the data sets import mmsegmentation where it is installed.
+    from mmseg_nondecomp.datasets.cifar100_groups import cifar100_groups
+
+    return cifar100_groups()
+
+
+def _checked(groups: Any) -> list[list[int]]:
+    """The groups, if they are a partition of the first natural numbers."""
+    if not isinstance(groups, (list, tuple)) or not all(isinstance(group, (list, tuple)) for group in groups):
+        raise TypeError(f"Parameter `groups` should be a list of lists of classes, or 'cifar100'. Found {groups!r}.")
+    classes = [cls for group in groups for cls in group]
+    if not all(isinstance(cls, int) and not isinstance(cls, bool) for cls in classes):
+        raise TypeError(f'Parameter `groups` should hold integers. Found {groups!r}.')
+    if not classes or sorted(classes) != list(range(len(classes))):
+        raise ValueError(
+            f'Parameter `groups` should hold each class from 0 on once. Found {len(classes)} entries, '
+            f'of which {len(set(classes))} are different'
+            + (f', from {min(classes)} to {max(classes)}.' if classes else '.')
+        )
+    return [list(group) for group in groups]
