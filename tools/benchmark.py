@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
+from reproductions.ap_baselines import cell_by_cell, smooth_ap_loss
 from reproductions.topk_algorithms import log_summation, loss_by, with_custom_backward
 from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
@@ -37,6 +38,7 @@ from mmseg_nondecomp import (
 )
 from mmseg_nondecomp.class_index.class_index import ImageClasses
 from mmseg_nondecomp.class_index.label_map import classes_of_label_map
+from mmseg_nondecomp.functional import direct_ap_loss, loss_augmented_ranking
 from mmseg_nondecomp.functional.jaccard_counts import count_decisions
 
 Step = Callable[[], Tensor]
@@ -165,6 +167,53 @@ def difftopk_peer(n: int, k: int) -> dict[str, Callable[[Tensor, Tensor], Tensor
         diffsort_method='odd_even', inverse_temperature=2, p_k=[0.0] * (k - 1) + [1.0], n=n, m=16, distribution='cauchy'
     )
     return {'TopKCrossEntropyLoss of difftopk, m = 16': loss}
+
+
+def ap(repeats: int) -> list[dict[str, Any]]:
+    """Loss-augmented rankings against the paper's programme and against sorting, and a step of the loss."""
+    rows = []
+
+    def scores(n_pos: int, n_neg: int) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        pos, neg = (torch.randn(n, generator=generator).double() for n in (n_pos, n_neg))
+        return (pos + 1).sort(descending=True).values, neg.sort(descending=True).values
+
+    pos, neg = scores(128, 10_000)
+    steps: dict[str, Callable[[], Any]] = {
+        'cell by cell (NumPy)': lambda: cell_by_cell(pos.numpy(), neg.numpy(), -0.1),
+        'negative update': lambda: loss_augmented_ranking(pos, neg, 0.1, 'negative'),
+        'positive update': lambda: loss_augmented_ranking(pos, neg, 0.1),
+    }
+    rows += timed(steps, '128 x 10 000', min(repeats, 5))
+    large_pos, large_neg = scores(512, 100_000)
+    cells = torch.randn(512, 100_000, dtype=torch.float64)
+    steps = {
+        'cumulative sum and maximum of a table': lambda: (cells.cumsum(1), cells.cummax(1)),
+        'negative update': lambda: loss_augmented_ranking(large_pos, large_neg, 0.1, 'negative'),
+        'negative update, negatives on top': lambda: loss_augmented_ranking(large_pos - 9, large_neg, 0.1, 'negative'),
+    }
+    rows += timed(steps, '512 x 100 000', min(repeats, 5))
+    for n_neg in (10_000, 100_000, 1_000_000):
+        many_pos, many_neg = scores(1000, n_neg)
+        shuffled = many_neg[torch.randperm(n_neg)]
+        steps = {
+            'sort of the negatives': lambda x=shuffled: x.sort(descending=True),
+            'positive update': lambda p=many_pos, x=shuffled: loss_augmented_ranking(p, x, 0.1),
+        }
+        rows += timed(steps, f'1 000 x {n_neg:,}'.replace(',', ' '), min(repeats, 10))
+    for n in (4096, 65_536):
+        generator = torch.Generator().manual_seed(0)
+        x = torch.randn(n, generator=generator, requires_grad=True)
+        target = (torch.rand(n, generator=generator) < 0.02).long()
+        losses: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+            'binary cross-entropy': lambda x, y: F.binary_cross_entropy_with_logits(x, y.to(x.dtype)),
+            'direct AP loss, positive': direct_ap_loss,
+            'direct AP loss, negative': partial(direct_ap_loss, mode='negative'),
+            'smooth AP over pairs': smooth_ap_loss,
+        }
+        training_steps = {name: training_step(loss, x, target) for name, loss in losses.items()}
+        rows += compare(training_steps, f'{n} items, 2 % positives', x, min(repeats, 10))
+    return rows
 
 
 def sampling(repeats: int) -> list[dict[str, Any]]:
@@ -365,6 +414,7 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 BENCHMARKS: dict[str, Callable[[int], list[dict[str, Any]]]] = {
+    'ap': ap,
     'lmp': lmp,
     'lovasz': lovasz,
     'sampling': sampling,

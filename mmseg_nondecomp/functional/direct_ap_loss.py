@@ -141,7 +141,8 @@ def _losses_and_gradient(
     scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str
 ) -> tuple[Tensor, Tensor]:
     """The losses [K], and their gradients [K, n]."""
-    pos, neg = _ranked(scores, is_positive & valid), _ranked(scores, ~is_positive & valid)
+    ordered, items = torch.where(valid, scores.clamp(min=LOWEST), -torch.inf).sort(dim=1, descending=True, stable=True)
+    pos, neg = (_those(ordered, items, belongs & valid) for belongs in (is_positive, ~is_positive))
     size = (pos.size * neg.size).clamp(min=1).double().unsqueeze(1)
     predicted = Ranking(_higher(pos, neg), _lower(neg, pos))
     perfect = Ranking(torch.zeros_like(predicted.above), torch.zeros_like(predicted.below))
@@ -185,14 +186,16 @@ def _augmented(pos: Ranked, neg: Ranked, epsilon: float, direction: str) -> Rank
     return Ranking(counts.double(), _positives_below(counts, pos, neg))
 
 
-def _ranked(scores: Tensor, belongs: Tensor) -> Ranked:
+def _those(ordered: Tensor, items: Tensor, belongs: Tensor) -> Ranked:
+    """Those of the items in descending order [K, n] that belong."""
     size = belongs.sum(1)
-    # What does not belong is last, and a score of -inf is a very low one.
-    ordered, items = torch.where(belongs, scores.clamp(min=LOWEST), -torch.inf).sort(
-        dim=1, descending=True, stable=True
-    )
     width = int(size.max()) if len(size) else 0
-    return Ranked(ordered[:, :width].contiguous(), items[:, :width], size)
+    belongs = belongs.gather(1, items)
+    # One more place for all others, which is cut off.
+    place = torch.where(belongs, belongs.cumsum(1) - 1, width)
+    shape = (len(ordered), width + 1)
+    scores = ordered.new_full(shape, -torch.inf).scatter_(1, place, ordered)[:, :width]
+    return Ranked(scores.contiguous(), items.new_zeros(shape).scatter_(1, place, items)[:, :width], size)
 
 
 def _higher(these: Ranked, those: Ranked) -> Tensor:

@@ -7,6 +7,11 @@ from importlib.util import find_spec
 
 __all__ = []
 
+if find_spec('mmdet'):
+    from mmseg_nondecomp.heads.all_levels_retina_head import AllLevelsRetinaHead
+
+    __all__ += ['AllLevelsRetinaHead']
+
 if find_spec('mmpretrain'):
     from mmseg_nondecomp.heads.topk_cls_head import TopKClsHead
 
