@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from mmseg_nondecomp import functional
 from mmseg_nondecomp.class_index import ClassIndex, index_classes
 from mmseg_nondecomp.losses import (
+    DirectAPLoss,
+    DirectZeroOneLoss,
     HardTopKLoss,
     LossMaxPooling,
     LovaszHingeLoss,
@@ -25,6 +27,8 @@ except PackageNotFoundError:  # a source tree on the path, not installed
 
 __all__ = [
     'ClassIndex',
+    'DirectAPLoss',
+    'DirectZeroOneLoss',
     'EquiBatchSampler',
     'HardTopKLoss',
     'IoUAdaptiveSampler',

@@ -1,5 +1,7 @@
 """Losses for the heads of MMSegmentation, MMDetection and MMPretrain, and for plain PyTorch."""
 
+from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
+from mmseg_nondecomp.losses.direct_zero_one_loss import DirectZeroOneLoss
 from mmseg_nondecomp.losses.hard_topk_loss import HardTopKLoss
 from mmseg_nondecomp.losses.loss_max_pooling import LossMaxPooling
 from mmseg_nondecomp.losses.lovasz_hinge_loss import LovaszHingeLoss
@@ -8,6 +10,8 @@ from mmseg_nondecomp.losses.smooth_topk_loss import SmoothTopKLoss
 from mmseg_nondecomp.losses.soft_iou_loss import SoftIoULoss
 
 __all__ = [
+    'DirectAPLoss',
+    'DirectZeroOneLoss',
     'HardTopKLoss',
     'LossMaxPooling',
     'LovaszHingeLoss',

@@ -1,0 +1,118 @@
+"""Direct loss minimisation for the average precision as a registered loss."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.direct_ap_loss import direct_ap_losses
+from mmseg_nondecomp.losses.direct_loss import DirectLoss, Queries
+from mmseg_nondecomp.registry import MODELS
+
+
+@MODELS.register_module()
+class DirectAPLoss(DirectLoss):
+    r"""One minus the average precision, with the gradient of direct loss minimisation.
+
+    See :func:`mmseg_nondecomp.functional.direct_ap_loss`. The items of a set are ranked by their scores for a class;
+    those of the class should be above all others. The mean is over the classes that have both. It takes the place of
+    the classification loss of MMDetection's heads, the loss of MMPretrain's multi-label heads, and that of
+    MMSegmentation's heads with one channel.
+
+    While MMEngine trains, the mean average precision of the same items is logged as ``train/<loss_name>_ap``, whatever
+    the mode.
+
+    In MMDetection's heads:
+
+    - RoI heads, FCOS and the DETR family rank all items of the batch at once. RetinaNet and other heads with anchors
+      call their loss *level by level*, so that each level of the pyramid has an average precision of its own.
+    - Only differences of scores matter to a ranking: nothing trains the scores towards probabilities, and a common
+      offset, such as the initial bias of dense heads, stays. Set ``score_thr=0`` in ``test_cfg``, where the stock
+      configs drop boxes by their probability.
+    - The learning rate and ``loss_weight`` that suit an average over items do not suit an average precision.
+
+    Args:
+        epsilon: The weight of the average precision in the ranking that is compared: how far it looks.
+        mode: ``'positive'`` and ``'negative'`` are the updates of the paper: away from a worse ranking, which costs a
+            sort, or towards a better one, which costs as many operations as there are pairs. ``'hinge'`` and
+            ``'perceptron'`` minimise bounds instead.
+        per_class: Whether each class has an average precision, or one ranking has all pairs of an item and a class.
+        use_sigmoid: True: each channel is a decision of its own. For MMDetection's dense heads and those of the DETR
+            family, which read it to choose their number of channels: set it in the config.
+        background_column: Whether MMDetection is given a column of zeros for the background with the probabilities.
+            By default RoI heads are, which expect one, and dense heads are not.
+        class_weight: Makes the mean over classes a weighted one.
+        scope: ``'image'`` (the mean over images, of maps), ``'batch'`` (of this process), or ``'world'`` (the scores of
+            all processes are ranked; each of them has to call the loss in each step, or the others wait for it).
+        loss_weight: The factor of this loss in the objective.
+        loss_name: The key in the log.
+
+    Raises:
+        TypeError: If an argument is unknown or of a wrong type.
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> loss = DirectAPLoss()
+        >>> scores = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
+        >>> loss(scores, torch.tensor([2, 0, 1]))  # label 2 is the background
+        tensor(0.2500, grad_fn=<MulBackward0>)
+
+        In an MMDetection config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::
+
+            model = dict(
+                roi_head=dict(bbox_head=dict(loss_cls=dict(_delete_=True, type='DirectAPLoss', use_sigmoid=True))),
+                test_cfg=dict(rcnn=dict(score_thr=0.0)),
+            )
+
+    Reference:
+        Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
+        ICML 2016. https://arxiv.org/abs/1511.06411
+    """
+
+    measure = 'ap'
+
+    def __init__(
+        self,
+        epsilon: float = 0.1,
+        mode: str = 'positive',
+        per_class: bool = True,
+        use_sigmoid: bool = True,
+        background_column: bool | None = None,
+        class_weight: Sequence[float] | None = None,
+        scope: str = 'batch',
+        loss_weight: float = 1.0,
+        loss_name: str = 'loss_ap',
+        **leaked: Any,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            mode,
+            per_class,
+            use_sigmoid,
+            background_column,
+            class_weight,
+            scope,
+            loss_weight,
+            loss_name,
+            leaked,
+        )
+
+    def losses(self, queries: Queries, mode: str) -> Tensor:
+        """The loss of each query, of shape [R, S]."""
+        # Of a detector's many classes a batch has few: only these are ranked, and what cannot be, which is shown.
+        unordered = (queries.valid & ~(queries.scores < torch.inf)).any(2)
+        (needed,) = (self.counted(queries) | unordered).flatten().nonzero(as_tuple=True)
+        scores, is_positive, valid = (part.flatten(0, 1)[needed] for part in queries)
+        found = direct_ap_losses(scores, is_positive, valid, self.epsilon, mode)
+        return found.new_zeros(unordered.numel()).index_copy(0, needed, found).view_as(unordered)
+
+    def counted(self, queries: Queries) -> Tensor:
+        """Which queries have positives and negatives, bool of shape [R, S]."""
+        _, is_positive, valid = queries
+        return (is_positive & valid).any(2) & (~is_positive & valid).any(2)
+
+    def logged(self, losses: Tensor) -> Tensor:
+        """The average precisions."""
+        return 1 - losses

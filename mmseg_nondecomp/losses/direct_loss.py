@@ -1,0 +1,222 @@
+"""What the registered losses of direct loss minimisation share: the sets of items, the processes, and MMDetection."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from mmseg_nondecomp.functional.class_average import class_average, class_weights
+from mmseg_nondecomp.functional.direct_ap_loss import check_binary, check_mode
+from mmseg_nondecomp.functional.items import class_items, valid_items
+from mmseg_nondecomp.functional.loss_augmented_ranking import check_epsilon
+from mmseg_nondecomp.losses.base import SetLoss, check_reduction
+from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
+from mmseg_nondecomp.losses.scope import reduction_over
+
+
+class Queries(NamedTuple):
+    """Sets of items with a score, each of which is a positive or a negative: R sets, S queries in each."""
+
+    scores: Tensor
+    """Of shape [R, S, n]."""
+    is_positive: Tensor
+    """Bool, of shape [R, S, n]."""
+    valid: Tensor
+    """Which items count, bool, of shape [R, S, n]."""
+
+
+class DirectLoss(SetLoss):
+    """A loss whose gradient is that of direct loss minimisation, for each class of a set, or all of them together.
+
+    It has what MMDetection asks of a classification loss that chooses its own channels, activation and accuracy.
+    """
+
+    custom_cls_channels = True
+    custom_activation = True
+    custom_accuracy = True
+    class_weight: Tensor | None
+
+    measure: str
+    """What the true measure is called in the log."""
+
+    def __init__(
+        self,
+        epsilon: float,
+        mode: str,
+        per_class: bool,
+        use_sigmoid: bool,
+        background_column: bool | None,
+        class_weight: Sequence[float] | None,
+        scope: str,
+        loss_weight: float,
+        loss_name: str,
+        leaked: dict[str, Any],
+    ) -> None:
+        if use_sigmoid is not True:
+            leaked['use_sigmoid'] = use_sigmoid
+        super().__init__(loss_weight, loss_name, scope, leaked)
+        check_epsilon(epsilon)
+        check_mode(mode)
+        for name, flag in (('per_class', per_class), ('background_column', background_column)):
+            if not isinstance(flag, bool) and (flag is not None or name == 'per_class'):
+                raise TypeError(f'Parameter `{name}` should be True or False. Found {flag!r}.')
+        if class_weight is not None and not per_class:
+            raise ValueError(
+                'Parameter `class_weight` should be None with `per_class=False`, where classes are no sets of their '
+                f'own. Found {class_weight}.'
+            )
+        self.epsilon = epsilon
+        self.mode = mode
+        self.per_class = per_class
+        self.use_sigmoid = True
+        self.background_column = background_column
+        self.has_background_column = bool(background_column)
+        self.register_buffer('class_weight', class_weights(class_weight), persistent=False)
+
+    def forward(
+        self,
+        pred: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        ignore_index: int | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """The loss, in the call form of any of the three toolboxes.
+
+        Args:
+            pred: Scores, of shape [N, C, *].
+            target: Class indices [N, *], of which C is none of the classes, or a share for each class [N, C, *], of
+                which those above a half are positives. With a single channel, its class is label 0 of items [N], as
+                MMDetection has it, and label 1 of maps [N, *], as MMSegmentation has it.
+            weight: 1 for items that count and 0 for those that do not, of shape [N, *].
+            avg_factor: Accepted and not used: the loss is a mean over classes and sets.
+            reduction_override: Anything but ``'none'``: a set has a loss, its items have none.
+            ignore_index: The label that takes an item out. By default 255, where it cannot be a class.
+            **kwargs: What a head passes to losses of other kinds.
+
+        Returns:
+            A scalar; 0, attached to the graph, if there is nothing to compare.
+
+        Raises:
+            TypeError: If a dtype does not fit.
+            ValueError: If a shape does not fit, a label is no class, a weight is neither 0 nor 1, or the loss of each
+                item is asked for.
+        """
+        check_reduction(reduction_override)
+        if reduction_override == 'none':
+            raise ValueError(
+                f'Parameter `reduction_override` should not be "none" for {type(self).__name__}: the measure is one of '
+                'all items together. Heads that need the loss of each item, as PAAHead does, take an elementwise loss '
+                'such as FocalLoss; ATSSHead and FCOSHead take this one. Found "none".'
+            )
+        queries = self.queries(pred, target, weight, ignore_index)
+        world_size = reduction_over(self.scope).world_size
+        if world_size > 1:
+            queries = of_all_processes(queries)
+        losses, counted = self.losses(queries, self.mode), self.counted(queries)
+        if is_logged():
+            self.log(queries, losses, counted)
+        # What is no number is shown, even where the class does not count.
+        shown = counted | losses.isnan()
+        loss = class_average(losses, shown, queries.valid.flatten(1).any(1), 'present', self.class_weight)
+        if world_size > 1:
+            # DDP divides the sum of the gradients by the number of processes.
+            loss = loss.detach() + world_size * (loss - loss.detach())
+        return self.loss_weight * loss
+
+    def queries(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Queries:
+        """What the call holds: each class of each set, or each set, as one query."""
+        n_classes = pred.shape[1] if pred.dim() > 1 else 0
+        valid = valid_items(pred, target, weight, ignore_index, n_classes + 1)
+        if weight is not None:
+            check_binary('weight', weight, valid)
+        scores, labels, mass = class_items(pred, target, valid, None, zero_is_class=pred.dim() == 2)
+        if labels.is_floating_point():
+            is_positive = labels > 0.5
+        else:
+            is_positive = labels.unsqueeze(1) == torch.arange(n_classes, device=pred.device).view(1, -1, 1)
+        each = Queries(scores, is_positive, (mass > 0).unsqueeze(1).expand_as(scores))
+        if self.scope != 'image':
+            each = Queries(*(part.movedim(0, 1).flatten(1).unsqueeze(0) for part in each))
+        return each if self.per_class else Queries(*(part.flatten(1).unsqueeze(1) for part in each))
+
+    def losses(self, queries: Queries, mode: str) -> Tensor:
+        """The loss of each query, of shape [R, S]."""
+        raise NotImplementedError
+
+    def counted(self, queries: Queries) -> Tensor:
+        """Which queries have anything to compare, bool of shape [R, S]."""
+        raise NotImplementedError
+
+    def logged(self, losses: Tensor) -> Tensor:
+        """The measure that belongs to losses of the positive update."""
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def log(self, queries: Queries, losses: Tensor, counted: Tensor) -> None:
+        """Show the mean of the true measure over all queries that have one."""
+        if not counted.any():
+            return
+        if self.mode in ('hinge', 'perceptron'):
+            losses = self.losses(queries, 'positive')
+        log_scalar(f'{self.loss_name}_{self.measure}', self.logged(losses[counted]).mean())
+
+    def get_cls_channels(self, num_classes: int) -> int:
+        """How many channels a box head of MMDetection has: one for each class, none for the background."""
+        if self.background_column is None:
+            self.has_background_column = True
+        return num_classes
+
+    def get_activation(self, cls_score: Tensor) -> Tensor:
+        """The scores that boxes are ranked by, from those of the head [N, C].
+
+        Box heads drop the last column, which they take for the background: they get one of zeros. Dense heads do not.
+        Box heads tell that they are one by asking for their number of channels.
+        """
+        scores = cls_score.sigmoid()
+        if self.has_background_column:
+            scores = torch.cat([scores, scores.new_zeros(*scores.shape[:-1], 1)], -1)
+        return scores
+
+    @torch.no_grad()
+    def get_accuracy(self, cls_score: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """The share of objects, in percent, whose class has the highest score; 0 without objects."""
+        n_classes = cls_score.shape[-1]
+        is_object = (labels >= 0) & (labels < n_classes)
+        hits = is_object & (cls_score.argmax(-1) == labels)
+        return {'acc_classes': 100 * hits.sum() / is_object.sum().clamp(min=1)}
+
+    def extra_repr(self) -> str:
+        """The settings, as ``print(model)`` shows them."""
+        return f'epsilon={self.epsilon}, mode={self.mode!r}, per_class={self.per_class}, scope={self.scope!r}'
+
+
+def of_all_processes(queries: Queries) -> Queries:
+    """The items of all processes, in the order of their ranks, with the gradient of those of this process.
+
+    A collective: every process has to call it, with any number of items.
+    """
+    scores, is_positive, valid = queries
+    sizes = [torch.zeros(1, dtype=torch.long, device=scores.device) for _ in range(dist.get_world_size())]
+    dist.all_gather(sizes, torch.full_like(sizes[0], scores.shape[2]))
+    lengths = torch.cat(sizes).tolist()
+    longest = max(lengths)
+    if longest == 0:
+        return queries
+    labels = is_positive.to(torch.uint8) + 2 * valid.to(torch.uint8)
+    parts, kinds = (_gathered(each, longest, lengths) for each in (scores.detach(), labels))
+    parts[dist.get_rank()] = scores
+    kind = torch.cat(kinds, 2)
+    return Queries(torch.cat(parts, 2), kind % 2 == 1, kind >= 2)
+
+
+def _gathered(items: Tensor, longest: int, lengths: list[int]) -> list[Tensor]:
+    """The items [R, S, n] of each process, of which there are as many as its length says."""
+    own = torch.nn.functional.pad(items, (0, longest - items.shape[2])).contiguous()
+    found = [torch.empty_like(own) for _ in lengths]
+    dist.all_gather(found, own)
+    return [part[..., :length] for part, length in zip(found, lengths, strict=True)]

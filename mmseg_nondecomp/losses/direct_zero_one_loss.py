@@ -1,0 +1,93 @@
+"""Direct loss minimisation for the 0-1 loss as a registered loss."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from mmseg_nondecomp.functional.direct_zero_one_loss import direct_zero_one_losses
+from mmseg_nondecomp.losses.direct_loss import DirectLoss, Queries
+from mmseg_nondecomp.registry import MODELS
+
+
+@MODELS.register_module()
+class DirectZeroOneLoss(DirectLoss):
+    r"""The share of wrong decisions, with the gradient of direct loss minimisation.
+
+    See :func:`mmseg_nondecomp.functional.direct_zero_one_loss`. Each channel decides on its class at a score of 0. The
+    mean is over all classes, present or not. It has a gradient only where the score is within :math:`\epsilon / 2` of
+    0, on the right side of it (the positive update) or on the wrong one (the negative update).
+
+    While MMEngine trains, the share of wrong decisions is logged as ``train/<loss_name>_error``, whatever the mode.
+
+    Args:
+        epsilon: The weight of the 0-1 loss in the labelling that is compared: how far it looks.
+        mode: ``'positive'``, ``'negative'``, ``'hinge'`` or ``'perceptron'``, as in `DirectAPLoss`.
+        per_class: Whether the mean is over classes, which ``class_weight`` needs, or over all pairs of an item and a
+            class.
+        use_sigmoid: True: each channel is a decision of its own. For MMDetection's dense heads and those of the DETR
+            family, which read it to choose their number of channels: set it in the config.
+        background_column: Whether MMDetection is given a column of zeros for the background with the probabilities.
+            By default RoI heads are, which expect one, and dense heads are not.
+        class_weight: Makes the mean over classes a weighted one.
+        scope: ``'image'`` (the mean over images, of maps), ``'batch'`` (of this process), or ``'world'`` (of all
+            processes; each of them has to call the loss in each step, or the others wait for it).
+        loss_weight: The factor of this loss in the objective.
+        loss_name: The key in the log.
+
+    Raises:
+        TypeError: If an argument is unknown or of a wrong type.
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> loss = DirectZeroOneLoss()
+        >>> scores = torch.tensor([[2.0, 1.0], [-1.0, 0.5]], requires_grad=True)
+        >>> loss(scores, torch.tensor([0, 1]))
+        tensor(0.2500, grad_fn=<MulBackward0>)
+
+    Reference:
+        Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
+        ICML 2016. https://arxiv.org/abs/1511.06411
+    """
+
+    measure = 'error'
+
+    def __init__(
+        self,
+        epsilon: float = 0.1,
+        mode: str = 'positive',
+        per_class: bool = True,
+        use_sigmoid: bool = True,
+        background_column: bool | None = None,
+        class_weight: Sequence[float] | None = None,
+        scope: str = 'batch',
+        loss_weight: float = 1.0,
+        loss_name: str = 'loss_zero_one',
+        **leaked: Any,
+    ) -> None:
+        super().__init__(
+            epsilon,
+            mode,
+            per_class,
+            use_sigmoid,
+            background_column,
+            class_weight,
+            scope,
+            loss_weight,
+            loss_name,
+            leaked,
+        )
+
+    def losses(self, queries: Queries, mode: str) -> Tensor:
+        """The loss of each query, of shape [R, S]."""
+        scores, is_positive, valid = (part.flatten(0, 1) for part in queries)
+        return direct_zero_one_losses(scores, is_positive, valid, self.epsilon, mode).view(queries.scores.shape[:2])
+
+    def counted(self, queries: Queries) -> Tensor:
+        """Which queries have any item, bool of shape [R, S]."""
+        return queries.valid.any(2)
+
+    def logged(self, losses: Tensor) -> Tensor:
+        """The shares of wrong decisions: the losses themselves."""
+        return losses

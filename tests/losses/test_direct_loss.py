@@ -1,0 +1,333 @@
+from fractions import Fraction
+from uuid import uuid4
+
+import pytest
+import torch
+import torch.nn.functional as F
+from mmengine.logging import MessageHub
+from reference import direct_loss as reference
+from torchmetrics.functional.classification import binary_average_precision
+
+from mmseg_nondecomp.functional import direct_ap_loss, direct_zero_one_loss
+from mmseg_nondecomp.functional.direct_ap_loss import MODES
+from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
+from mmseg_nondecomp.losses.direct_zero_one_loss import DirectZeroOneLoss
+
+each_mode = pytest.mark.parametrize('mode', MODES)
+each_loss = pytest.mark.parametrize('kind', [DirectAPLoss, DirectZeroOneLoss])
+FUNCTIONS = {DirectAPLoss: direct_ap_loss, DirectZeroOneLoss: direct_zero_one_loss}
+
+
+def items(n=7, n_classes=3, seed=0):
+    """Scores of boxes, and labels with the background, which is label C."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, n_classes, generator=generator, dtype=torch.float64)
+    labels = torch.arange(n) % (n_classes + 1)
+    return scores, labels[torch.randperm(n, generator=generator)]
+
+
+def maps(n_classes=3):
+    generator = torch.Generator().manual_seed(1)
+    scores = torch.randn(2, n_classes, 5, 6, generator=generator, dtype=torch.float64)
+    labels = torch.randint(0, max(n_classes, 2), (2, 5, 6), generator=generator)
+    labels[0, :2] = 255
+    return scores, labels
+
+
+def value_and_gradient(loss, scores, *args, **kwargs):
+    scores = scores.detach().requires_grad_()
+    value = loss(scores, *args, **kwargs)
+    return value.detach(), torch.autograd.grad(value, scores)[0]
+
+
+def assert_same(found, expected, **tolerance):
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, **tolerance)
+
+
+def enumerated(scores, is_positive, epsilon, mode):
+    """The loss of one class and its gradient, by the enumeration of all rankings."""
+    exact = [Fraction(x) for x in scores.tolist()]
+    positives, negatives = ([i for i, p in enumerate(is_positive.tolist()) if p == kind] for kind in (True, False))
+    arguments = [exact[i] for i in positives], [exact[i] for i in negatives], Fraction(epsilon), mode
+    gradient = torch.zeros_like(scores)
+    found = reference.direct_gradient(*arguments)
+    gradient[positives + negatives] = torch.tensor([float(x) for x in found], dtype=scores.dtype)
+    if mode in reference.SIGNS:
+        return float(1 - reference.average_precision_of_scores(exact, is_positive.tolist())), gradient
+    return float(reference.surrogate(*arguments)), gradient
+
+
+class TestOracle:
+    @each_mode
+    def test_the_average_precision_of_each_class(self, mode):
+        scores, labels = items()
+        each = [enumerated(scores[:, c], labels == c, 0.9, mode) for c in range(3)]
+        expected = torch.tensor(sum(value for value, _ in each) / 3).double()
+        gradient = torch.stack([gradient for _, gradient in each], 1) / 3
+        assert gradient.any()
+        assert_same(value_and_gradient(DirectAPLoss(0.9, mode), scores, labels), (expected, gradient))
+
+    @each_mode
+    def test_one_ranking_of_all_pairs(self, mode):
+        scores, labels = items(4, 2)
+        is_positive = F.one_hot(labels, 3)[:, :2].bool()
+        value, gradient = enumerated(scores.flatten(), is_positive.flatten(), 0.9, mode)
+        found = value_and_gradient(DirectAPLoss(0.9, mode, per_class=False), scores, labels)
+        assert_same(found, (torch.tensor(value).double(), gradient.view_as(scores)))
+
+    @pytest.mark.parametrize('per_class', [True, False])
+    @pytest.mark.parametrize('mode', ['positive', 'negative'])
+    def test_the_share_of_wrong_decisions(self, mode, per_class):
+        scores, labels = items(4, 2)
+        signs = (2 * F.one_hot(labels, 3)[:, :2] - 1).flatten().tolist()
+        oracle = reference.direct_zero_one([Fraction(x) for x in scores.flatten().tolist()], signs, 2, mode)
+        gradient = torch.tensor([float(x) for x in oracle.gradient]).double().view_as(scores)
+        assert gradient.any()
+        found = value_and_gradient(DirectZeroOneLoss(2.0, mode, per_class), scores, labels)
+        assert_same(found, (torch.tensor(float(oracle.loss)).double(), gradient))
+
+
+class TestSets:
+    def test_a_class_that_nothing_belongs_to_does_not_count(self):
+        scores, labels = items(9)
+        labels[labels == 1] = 3
+        expected = (direct_ap_loss(scores[:, 0], labels == 0) + direct_ap_loss(scores[:, 2], labels == 2)) / 2
+        torch.testing.assert_close(DirectAPLoss()(scores, labels), expected)
+        wrong = torch.stack([direct_zero_one_loss(scores[:, c], labels == c) for c in range(3)]).mean()
+        torch.testing.assert_close(DirectZeroOneLoss()(scores, labels), wrong)
+
+    def test_a_class_that_everything_belongs_to_does_not_count(self):
+        scores = torch.randn(6, 2)
+        target = torch.tensor([[1.0, 0.0], [1.0, 1.0]]).repeat(3, 1)
+        torch.testing.assert_close(DirectAPLoss()(scores, target), direct_ap_loss(scores[:, 1], target[:, 1]))
+
+    @each_loss
+    def test_weights_of_classes(self, kind):
+        scores, labels = items(20)
+        each = torch.stack([FUNCTIONS[kind](scores[:, c], labels == c) for c in range(3)])
+        found = kind(class_weight=[1.0, 0.0, 3.0])(scores, labels)
+        torch.testing.assert_close(found, (each[0] + 3 * each[2]) / 4)
+
+    @each_loss
+    @each_mode
+    def test_maps_are_their_pixels(self, kind, mode):
+        scores, labels = maps()
+        flat, valid = scores.movedim(1, -1)[labels != 255], labels[labels != 255]
+        expected = kind(1.0, mode)(flat, valid)
+        torch.testing.assert_close(kind(1.0, mode)(scores, labels), expected)
+
+    @each_loss
+    @pytest.mark.parametrize('per_class', [True, False])
+    def test_each_image_is_a_set(self, kind, per_class):
+        scores, labels = maps()
+        loss = kind(1.0, per_class=per_class, scope='image')
+        each = [loss(scores[i : i + 1], labels[i : i + 1]) for i in range(2)]
+        assert each[0] != each[1]
+        torch.testing.assert_close(loss(scores, labels), (each[0] + each[1]) / 2)
+        torch.testing.assert_close(loss(scores, labels.where(labels > 5, 255)), torch.tensor(0.0).double())
+
+    @each_loss
+    def test_the_smallest_set_of_items_without_a_position_is_the_batch(self, kind):
+        assert torch.equal(kind(scope='image')(*items()), kind()(*items()))
+
+    @each_loss
+    def test_one_channel_is_label_0_of_items_and_label_1_of_maps(self, kind):
+        scores, labels = torch.randn(30, 1), torch.randint(0, 2, (30,))
+        torch.testing.assert_close(kind()(scores, labels), FUNCTIONS[kind](scores[:, 0], 1 - labels))
+        scores, labels = maps(1)
+        valid = labels != 255
+        expected = FUNCTIONS[kind](scores[:, 0][valid], labels[valid])
+        torch.testing.assert_close(kind()(scores, labels, ignore_index=255), expected)
+
+    @each_loss
+    @pytest.mark.parametrize('shape', [(12, 4), (2, 4, 3, 5)])
+    def test_shares_above_a_half_are_positives(self, kind, shape):
+        scores, shares = torch.randn(shape), torch.rand(shape)
+        shares.flatten()[0] = 0.5
+        found = value_and_gradient(kind(1.0), scores, shares)
+        assert_same(found, value_and_gradient(kind(1.0), scores, (shares > 0.5).float()))
+
+    @each_loss
+    def test_items_of_weight_0_do_not_exist(self, kind):
+        scores, labels = items(20)
+        weight = torch.ones(20)
+        weight[::3] = 0
+        value, gradient = value_and_gradient(kind(1.0), scores, labels, weight)
+        expected = value_and_gradient(kind(1.0), scores[weight > 0], labels[weight > 0])
+        assert_same((value, gradient[weight > 0]), expected)
+        assert not gradient[weight == 0].any()
+
+    @each_loss
+    def test_other_weights_are_named(self, kind):
+        scores, labels = items()
+        with pytest.raises(ValueError, match=r'`weight` should be 0 or 1.*Found 0\.5'):
+            kind()(scores, labels, torch.full((7,), 0.5))
+
+
+@each_loss
+def test_items_have_no_loss_of_their_own(kind):
+    with pytest.raises(ValueError, match=f'`reduction_override`.*{kind.__name__}.*PAAHead.*elementwise.*"none"'):
+        kind()(*items(), reduction_override='none')
+
+
+@each_loss
+@pytest.mark.parametrize('labels', [torch.zeros(0).long(), torch.full((5,), 3), torch.full((5,), 255)])
+def test_without_objects_it_is_a_finite_number_in_the_graph(kind, labels):
+    scores = torch.randn(len(labels), 3, requires_grad=True)
+    loss = kind()(scores, labels, avg_factor=1.0)
+    loss.backward()
+    assert loss.isfinite()
+    assert scores.grad.isfinite().all()
+    if kind is DirectAPLoss:
+        assert loss == 0
+
+
+@each_loss
+@pytest.mark.parametrize('mode', ['hinge', 'perceptron'])
+@pytest.mark.parametrize('data', [items, maps])
+def test_bounds_have_the_gradient_of_their_value(kind, mode, data):
+    scores, labels = data()
+    scores, labels = (scores, labels) if data is items else (scores[..., :3], labels[..., :3])
+    for args in (dict(class_weight=[1.0, 2.0, 3.0]), dict(scope='image'), dict(per_class=False)):
+        loss = kind(mode=mode, loss_weight=0.7, **args)
+        assert torch.autograd.gradcheck(lambda x, loss=loss: loss(x, labels), scores.requires_grad_())
+
+
+@pytest.mark.parametrize('mode', MODES)
+def test_steps_along_the_gradient_raise_the_average_precision(mode):
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(200, 6, generator=generator)
+    target = (features[:, :2] + 0.5 * torch.randn(200, 2, generator=generator) > 1).float()
+    weights = (0.1 * torch.randn(6, 2, generator=generator)).requires_grad_()
+    loss, measure = DirectAPLoss(epsilon=1.0, mode=mode), DirectAPLoss()
+    before = measure(features @ weights, target)
+    optimiser = torch.optim.Adam([weights], 0.1)
+    for _ in range(30):
+        optimiser.zero_grad()
+        loss(features @ weights, target).backward()
+        optimiser.step()
+    assert measure(features @ weights, target) < 0.5 * before
+
+
+class TestSegmentation:
+    """What MMSegmentation's heads ask for."""
+
+    @each_loss
+    def test_a_head_with_one_channel(self, kind):
+        heads = pytest.importorskip('mmseg.models.decode_heads')
+        structures = pytest.importorskip('mmseg.structures')
+        from mmengine.structures import PixelData
+
+        loss = dict(type=kind.__name__, epsilon=1.0)
+        head = heads.FCNHead(
+            in_channels=4, channels=4, num_classes=2, out_channels=1, num_convs=1, threshold=0.5, loss_decode=loss
+        )
+        scores, labels = maps(1)
+        samples = [structures.SegDataSample(gt_sem_seg=PixelData(data=label[None])) for label in labels]
+        found = head.loss_by_feat(scores.float(), samples)
+        expected = FUNCTIONS[kind](scores[:, 0][labels != 255].float(), labels[labels != 255])
+        torch.testing.assert_close(found[head.loss_decode.loss_name], expected)
+
+
+@each_mode
+def test_what_has_no_order_is_shown_even_in_classes_without_objects(mode):
+    scores, labels = items(9)
+    labels[labels == 1] = 3
+    for value in (torch.nan, torch.inf):
+        scores[2, 1] = value
+        assert DirectAPLoss(mode=mode)(scores, labels).isnan()
+        assert DirectAPLoss(mode=mode)(scores, labels, torch.arange(9) != 2).isfinite()
+
+
+class TestLog:
+    @pytest.fixture
+    def hub(self):
+        hub = MessageHub.get_instance(str(uuid4()))
+        hub.update_info('loop_stage', 'train')
+        return hub
+
+    @each_mode
+    @pytest.mark.parametrize('class_weight', [None, [1.0, 5.0, 2.0]])
+    def test_the_mean_average_precision(self, hub, mode, class_weight):
+        scores, labels = items(40)
+        labels[labels == 0] = 3
+        DirectAPLoss(mode=mode, loss_weight=3.0, class_weight=class_weight)(scores, labels)
+        expected = [binary_average_precision(scores[:, c].sigmoid(), (labels == c).long()).item() for c in (1, 2)]
+        assert hub.get_scalar('train/loss_ap_ap').current() == pytest.approx(sum(expected) / 2)
+
+    @each_mode
+    def test_the_share_of_wrong_decisions(self, hub, mode):
+        scores, labels = items(40)
+        DirectZeroOneLoss(mode=mode, loss_name='loss_of_mine')(scores, labels)
+        wrong = (scores > 0) != F.one_hot(labels, 4)[:, :3].bool()
+        assert hub.get_scalar('train/loss_of_mine_error').current() == pytest.approx(wrong.float().mean().item())
+
+    def test_nothing_where_there_is_nothing(self, hub):
+        DirectAPLoss()(torch.randn(5, 3), torch.full((5,), 3))
+        assert not hub.log_scalars
+
+
+class TestDetection:
+    """What MMDetection's heads ask for."""
+
+    def test_box_heads_get_a_column_for_the_background_and_dense_heads_do_not(self):
+        scores = torch.randn(5, 3)
+        loss = DirectAPLoss()
+        assert torch.equal(loss.get_activation(scores), scores.sigmoid())
+        assert loss.get_cls_channels(3) == 3
+        expected = torch.cat([scores.sigmoid(), torch.zeros(5, 1)], 1)
+        assert torch.equal(loss.get_activation(scores), expected)
+        assert loss.get_activation(scores.half()).dtype == torch.float16
+        assert loss.get_activation(scores[:0]).shape == (0, 4)
+
+    @pytest.mark.parametrize('forced', [True, False])
+    def test_the_column_can_be_forced(self, forced):
+        loss = DirectAPLoss(background_column=forced)
+        loss.get_cls_channels(3)
+        assert loss.get_activation(torch.randn(5, 3)).shape[1] == 3 + forced
+
+    @each_loss
+    def test_the_accuracy_is_that_of_the_classes_of_objects(self, kind):
+        scores = torch.eye(3)[[0, 1, 2, 2]]
+        found = kind().get_accuracy(scores, torch.tensor([0, 1, 1, 3]))
+        assert {name: value.item() for name, value in found.items()} == {'acc_classes': pytest.approx(200 / 3)}
+        for n in (0, 2):
+            (nothing,) = kind().get_accuracy(scores[:n], torch.full((n,), 3)).values()
+            assert nothing == 0
+            assert nothing.shape == ()
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'error', 'name'),
+    [
+        (dict(epsilon=0), ValueError, 'epsilon'),
+        (dict(epsilon='small'), TypeError, 'epsilon'),
+        (dict(mode='both'), ValueError, 'mode'),
+        (dict(per_class=None), TypeError, 'per_class'),
+        (dict(background_column=1), TypeError, 'background_column'),
+        (dict(class_weight=[1.0], per_class=False), ValueError, 'class_weight'),
+        (dict(class_weight=[-1.0]), ValueError, 'class_weight'),
+        (dict(scope='epoch'), ValueError, 'scope'),
+        (dict(use_sigmoid=False), TypeError, 'use_sigmoid'),
+        (dict(use_sigmoid=None), TypeError, 'use_sigmoid'),
+        (dict(gamma=2.0), TypeError, 'gamma'),
+    ],
+)
+@each_loss
+def test_mistakes_are_found_at_construction(kind, arguments, error, name):
+    with pytest.raises(error, match=f'`{name}`'):
+        kind(**arguments)
+
+
+def test_settings_are_shown():
+    shown = "DirectAPLoss(epsilon=0.5, mode='hinge', per_class=True, scope='batch')"
+    assert repr(DirectAPLoss(0.5, 'hinge')) == shown
+
+
+@each_loss
+def test_compiles_with_graph_breaks_at_most(kind):
+    torch._dynamo.reset()
+    scores, labels = items(20)
+    compiled = torch.compile(kind(1.0), backend='aot_eager')
+    assert_same(value_and_gradient(compiled, scores, labels), value_and_gradient(kind(1.0), scores, labels))

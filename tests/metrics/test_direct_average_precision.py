@@ -1,0 +1,200 @@
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torchmetrics import MetricCollection
+from torchmetrics.classification import (
+    BinaryAveragePrecision,
+    MulticlassAveragePrecision,
+    MultilabelAveragePrecision,
+)
+from two_processes import find_as_a_process, found_by_two_processes
+
+from mmseg_nondecomp.functional import direct_ap_loss
+from mmseg_nondecomp.metrics.direct_average_precision import DirectAveragePrecision
+
+N_CLASSES = 4
+
+
+def binary(shape=(50,), tied=False):
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.rand(shape, generator=generator)
+    return (scores * 5).round() / 5 if tied else scores, torch.randint(0, 2, shape, generator=generator)
+
+
+def multiclass(shape=(60, N_CLASSES)):
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(0, shape[1], (shape[0], *shape[2:]), generator=generator)
+    return torch.rand(shape, generator=generator), labels
+
+
+@pytest.mark.parametrize('tied', [False, True])
+@pytest.mark.parametrize('shape', [(50,), (6, 5), (3, 1, 4, 5)], ids=str)
+@pytest.mark.parametrize('ignore_index', [None, -1])
+def test_of_one_class_it_is_the_binary_one(tied, shape, ignore_index):
+    scores, target = binary(shape, tied)
+    if ignore_index is not None:
+        target[:2] = ignore_index
+    expected = BinaryAveragePrecision(ignore_index=ignore_index)(scores, target)
+    for num_classes in (None, 1):
+        found = DirectAveragePrecision(num_classes, ignore_index=ignore_index)(scores, target)
+        torch.testing.assert_close(found, expected)
+
+
+def test_a_channel_of_one_class_may_be_left_out_of_the_labels():
+    scores, target = binary((3, 1, 4, 5))
+    expected = BinaryAveragePrecision()(scores, target)
+    torch.testing.assert_close(DirectAveragePrecision()(scores, target[:, 0]), expected)
+
+
+@pytest.mark.parametrize('tied', [False, True])
+@pytest.mark.parametrize('shape', [(60, N_CLASSES), (2, N_CLASSES, 5, 6)], ids=str)
+def test_of_labels_it_is_the_macro_average(tied, shape):
+    scores, target = binary(shape, tied)
+    target[:, 2] = 0  # no positives: does not count
+    with pytest.warns(UserWarning, match='No positive samples'):
+        expected = MultilabelAveragePrecision(N_CLASSES, average=None)(scores, target)[[0, 1, 3]].mean()
+    for labels in (target, target.float(), 0.2 + 0.4 * target):
+        torch.testing.assert_close(DirectAveragePrecision(N_CLASSES)(scores, labels), expected)
+
+
+def test_single_labels_of_an_item_can_be_ignored():
+    scores, target = binary((60, N_CLASSES))
+    target[::3, 1] = -1
+    target[5] = -1
+    expected = MultilabelAveragePrecision(N_CLASSES, ignore_index=-1)(scores, target)
+    torch.testing.assert_close(DirectAveragePrecision(N_CLASSES, ignore_index=-1)(scores, target), expected)
+
+
+@pytest.mark.parametrize('shape', [(60, N_CLASSES), (2, N_CLASSES, 5, 6)], ids=str)
+def test_of_class_indices_it_is_that_of_one_against_the_rest(shape):
+    scores, labels = multiclass(shape)
+    labels[labels == 2] = 3
+    labels[0] = 255
+    metric = MulticlassAveragePrecision(N_CLASSES, ignore_index=255)
+    with pytest.warns(UserWarning, match='Ignoring these classes'):
+        expected = metric(scores, labels)
+    torch.testing.assert_close(DirectAveragePrecision(N_CLASSES)(scores, labels), expected)
+
+
+def test_large_scores_are_ranked_as_they_are():
+    scores, target = torch.tensor([100.0, 101.0, 102.0, -1e30]), torch.tensor([1, 0, 1, 0])
+    assert DirectAveragePrecision()(scores, target) == pytest.approx((1 + 2 / 3) / 2)
+    assert BinaryAveragePrecision()(scores, target) == pytest.approx(2 / 3)  # its sigmoid has made them equal
+
+
+@pytest.mark.parametrize('mode', ['positive', 'negative'])
+def test_the_gradient_is_that_of_the_loss_downhill(mode):
+    scores, labels = multiclass()
+    scores.requires_grad_()
+    value = DirectAveragePrecision(N_CLASSES, 1.0, mode)(scores, labels)
+    (gradient,) = torch.autograd.grad(value, scores)
+    loss = sum(direct_ap_loss(scores[:, c], labels == c, 1.0, mode) for c in range(N_CLASSES)) / N_CLASSES
+    torch.testing.assert_close(value, 1 - loss)
+    torch.testing.assert_close(gradient, -torch.autograd.grad(loss, scores)[0])
+    assert gradient.any()
+
+
+def test_graphs_of_batches_are_not_kept():
+    metric = DirectAveragePrecision()
+    for _ in range(3):
+        scores, target = binary()
+        metric(scores.requires_grad_(), target)
+    metric.update(scores, target)
+    assert not any(part.requires_grad for part in metric.scores)
+    assert not metric.compute().requires_grad
+
+
+def test_nothing_to_rank_is_no_number():
+    scores, target = binary()
+    for nothing in (torch.zeros_like(target), torch.full_like(target, 255)):
+        assert DirectAveragePrecision()(scores, nothing).isnan()
+    assert DirectAveragePrecision()(scores[:0], target[:0]).isnan()
+    metric = DirectAveragePrecision()
+    with pytest.warns(UserWarning, match='before the ``update`` method'):
+        assert metric.compute().isnan()
+    assert DirectAveragePrecision()(scores, torch.ones_like(target)) == 1
+
+
+def test_a_score_that_is_no_number_is_not_hidden():
+    scores, target = binary()
+    scores[3] = math.nan
+    assert DirectAveragePrecision()(scores, target).isnan()
+
+
+def test_in_a_collection_with_others_of_torchmetrics():
+    scores, target = binary()
+    collection = MetricCollection(
+        {
+            'near': DirectAveragePrecision(epsilon=0.1),
+            'far': DirectAveragePrecision(epsilon=2.0, mode='negative'),
+            'theirs': BinaryAveragePrecision(),
+        }
+    )
+    for part in range(2):
+        collection.update(scores[part::2], target[part::2])
+    assert sorted(map(sorted, collection.compute_groups.values())) == [['far', 'near'], ['theirs']]
+    found = collection.compute()
+    torch.testing.assert_close(found['near'], found['theirs'])
+    torch.testing.assert_close(found['far'], found['theirs'])
+
+
+@pytest.mark.parametrize(
+    ('num_classes', 'preds', 'target', 'error', 'match'),
+    [
+        (None, torch.rand(5, 3), torch.zeros(5).long(), ValueError, r'`preds`.*\(5, 3\)'),
+        (None, torch.rand(5), torch.zeros(4).long(), ValueError, r'`target`.*\(4,\)'),
+        (None, torch.zeros(5).long(), torch.zeros(5).long(), TypeError, '`preds`.*int64'),
+        (None, torch.rand(5), torch.full((5,), 2), ValueError, '`target`.*Found 2'),
+        (None, torch.rand(5), torch.full((5,), -0.5), ValueError, r'`target`.*Found -0\.5'),
+        (3, torch.rand(5), torch.zeros(5).long(), ValueError, r'`preds`.*\(5,\)'),
+        (3, torch.rand(5, 3), torch.full((5,), 3), ValueError, '`target`.*Found 3'),
+        (3, torch.rand(5, 3), torch.full((5, 3), 3), ValueError, '`target`.*Found 3'),
+    ],
+)
+def test_bad_calls_are_named(num_classes, preds, target, error, match):
+    with pytest.raises(error, match=match):
+        DirectAveragePrecision(num_classes).update(preds, target)
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'error', 'name'),
+    [
+        (dict(num_classes=0), ValueError, 'num_classes'),
+        (dict(num_classes=0.1), TypeError, 'num_classes'),
+        (dict(epsilon=-1.0), ValueError, 'epsilon'),
+        (dict(epsilon='small'), TypeError, 'epsilon'),
+        (dict(mode='hinge'), ValueError, 'mode'),
+        (dict(ignore_index=0.5), TypeError, 'ignore_index'),
+    ],
+)
+def test_mistakes_are_found_at_construction(arguments, error, name):
+    with pytest.raises(error, match=f'`{name}`'):
+        DirectAveragePrecision(**arguments)
+
+
+def test_class_indices_are_one_hot_labels():
+    scores, labels = multiclass()
+    one_hot = F.one_hot(labels, N_CLASSES)
+    assert torch.equal(
+        DirectAveragePrecision(N_CLASSES)(scores, labels), DirectAveragePrecision(N_CLASSES)(scores, one_hot)
+    )
+
+
+def find(rank):
+    """What a process finds, the second of which has seen nothing."""
+    metric = DirectAveragePrecision(N_CLASSES)
+    if rank == 0:
+        metric.update(*multiclass())
+    return metric.compute()
+
+
+def test_a_process_may_have_seen_nothing(tmp_path):
+    expected = DirectAveragePrecision(N_CLASSES)(*multiclass())
+    for found in found_by_two_processes(__file__, tmp_path):
+        torch.testing.assert_close(found, expected)
+
+
+if __name__ == '__main__':
+    find_as_a_process(find)
