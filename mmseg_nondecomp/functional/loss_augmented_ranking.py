@@ -32,8 +32,8 @@ def loss_augmented_ranking(pos: Tensor, neg: Tensor, epsilon: float, direction: 
     r"""For each positive in descending order of its score, how many negatives are ranked above it.
 
     The positive direction, :math:`F + \epsilon L`, costs a sort; the negative one, :math:`F - \epsilon L`, grows with
-    :math:`|P||N|`, as far as negatives are above the last of the positives. Beyond 2^28 such pairs negatives move in
-    blocks of neighbours, and a warning says so. Of rankings that are equally good, it is one with the positives as high
+    the number of pairs of a positive and a negative above it. Beyond 2^28 of them negatives move in blocks of
+    neighbours, and a warning says so. Of rankings that are equally good, it is one with the positives as high
     as can be.
 
     Args:
@@ -73,7 +73,7 @@ def best_rankings(pos: Tensor, neg: Tensor, n_pos: Tensor, n_neg: Tensor, epsilo
     """The same for several queries at once, sorted and padded.
 
     Args:
-        pos: The scores of the positives of each query in descending order, float64 of shape [K, P].
+        pos: The scores of the positives of each query in descending order, float64 of shape [K, P], then -inf.
         neg: Those of the negatives, of shape [K, N].
         n_pos: How many of the positives of a query exist, of shape [K].
         n_neg: The same for the negatives.
@@ -88,10 +88,10 @@ def best_rankings(pos: Tensor, neg: Tensor, n_pos: Tensor, n_neg: Tensor, epsilo
     if direction == 'positive':
         return ranking_slots.negatives_above(pos, neg, n_pos, n_neg, epsilon)
     # Neither the scores nor the precision gain where a negative passes a positive with a higher score.
-    last = pos.gather(1, (n_pos - 1).clamp(min=0).unsqueeze(1))
-    exists = torch.arange(neg.shape[1], device=neg.device) < n_neg.unsqueeze(1)
-    highest = ((neg > last) & exists).sum(1)
-    n_cells = pos.numel() * (int(highest.max()) + 1)
+    exists = torch.arange(pos.shape[1], device=pos.device) < n_pos.unsqueeze(1)
+    above = neg.shape[1] - torch.searchsorted(neg.flip(1), pos, right=True)
+    highest = torch.where(exists, above, 0).amax(0).cummax(0).values.tolist()
+    n_cells = len(pos) * (sum(highest) + len(highest))
     stride = -(-n_cells // MAX_CELLS)
     if stride > 1:
         warnings.warn(

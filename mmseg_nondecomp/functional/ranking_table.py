@@ -10,15 +10,17 @@ So the best for the first i positives, of which the last has c negatives above i
 
 .. math:: f_i(c) = g_i(c) + \max_{c' \le c} f_{i - 1}(c'),
 
-a cumulative maximum for each positive. The way back needs the places alone where that maximum rises, one bit each.
+a cumulative maximum for each positive, up to the largest count that it may have. The way back needs the places alone
+where that maximum rises: a byte each.
 """
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 
 def negatives_above(
-    pos: Tensor, neg: Tensor, n_pos: Tensor, n_neg: Tensor, epsilon: float, highest: Tensor, stride: int = 1
+    pos: Tensor, neg: Tensor, n_pos: Tensor, n_neg: Tensor, epsilon: float, highest: list[int], stride: int = 1
 ) -> Tensor:
     """For each positive, how many negatives the loss-augmented ranking has above it.
 
@@ -28,37 +30,53 @@ def negatives_above(
         n_pos: How many of the positives of a query exist, of shape [K].
         n_neg: The same for the negatives.
         epsilon: The weight of the loss; below 0 for the negative update.
-        highest: A bound of the counts, of shape [K].
+        highest: The largest count that each of the P positives may have, ascending.
         stride: The counts are multiples of this number.
 
     Returns:
         The counts, int64 of shape [K, P].
     """
-    counts = torch.arange(0, int(highest.max()) + stride, stride, device=pos.device)
-    sums = torch.nn.functional.pad(neg.cumsum(1), (1, 0))
-    sums = 2 * sums[:, counts.clamp(max=neg.shape[1])]
-    sums.masked_fill_(counts > highest.unsqueeze(1), -torch.inf)
-    best = torch.zeros_like(sums)
-    rises = torch.ones(pos.shape[1], *sums.shape, dtype=torch.bool, device=pos.device)
-    reward = (epsilon * n_neg).double().unsqueeze(1)
+    counts = torch.arange(0, highest[-1] + stride, stride, device=pos.device)
+    sums = 2 * F.pad(neg.cumsum(1), (1, 0))[:, counts.clamp(max=neg.shape[1])]
+    sums.masked_fill_(counts > n_neg.unsqueeze(1), -torch.inf)
+    counts, reward = counts.double(), (epsilon * n_neg).double().unsqueeze(1)
+    fewest = int(n_pos.min())
+    best = torch.zeros_like(sums[:, :1])
+    rises = []
     for i in range(1, pos.shape[1] + 1):
-        found = best + sums
-        found.addcmul_(counts.double(), pos[:, i - 1 : i], value=-2)
-        found.addcmul_(reward, i / (i + counts), value=-1)
-        found = torch.where((i <= n_pos).unsqueeze(1), found, best)
+        width = -(-highest[i - 1] // stride) + 1
+        if width > best.shape[1]:
+            # The maximum of the row before goes on behind its end.
+            best = torch.cat([best, best[:, -1:].expand(-1, width - best.shape[1])], 1)
+        found = best + sums[:, :width]
+        found.addcmul_(counts[:width], pos[:, i - 1 : i], value=-2)
+        found.addcdiv_(i * reward, i + counts[:width], value=-1)
+        if i > fewest:
+            found = torch.where((i <= n_pos).unsqueeze(1), found, best)
         best = found.cummax(1).values
-        torch.gt(best[:, 1:], best[:, :-1], out=rises[i - 1, :, 1:])
+        rises.append(torch.empty_like(best, dtype=torch.bool))
+        rises[-1][:, 0] = True
+        torch.gt(best[:, 1:], best[:, :-1], out=rises[-1][:, 1:])
     return stride * _way_back(rises, n_pos)
 
 
-def _way_back(rises: Tensor, n_pos: Tensor) -> Tensor:
+def _way_back(rises: list[Tensor], n_pos: Tensor) -> Tensor:
     """From the last positive to the first: the place where the maximum up to the place of the next one was reached."""
-    n_rows, n_queries, n_places = rises.shape
-    place = torch.full((n_queries,), n_places - 1, device=rises.device)
-    places = []
-    index = torch.arange(n_places, device=rises.device)
-    for i in range(n_rows, 0, -1):
-        reached = (rises[i - 1] & (index <= place.unsqueeze(1))) * index
-        place = torch.where(i <= n_pos, reached.amax(1), place)
-        places.append(place)
-    return torch.stack(places[::-1], 1)
+    places = torch.zeros(len(n_pos), len(rises), dtype=torch.long)
+    for k, n in enumerate(n_pos.tolist()):
+        place = rises[-1].shape[1] - 1
+        for i in range(n - 1, -1, -1):
+            place = _last_rise(rises[i][k], min(place, rises[i].shape[1] - 1))
+            places[k, i] = place
+    return places.to(n_pos.device)
+
+
+def _last_rise(row: Tensor, place: int) -> int:
+    """The last place up to this one where the maximum rises, which it does at 0; it is mostly near."""
+    reach = 1024
+    while True:
+        start = max(0, place + 1 - reach)
+        found = row[start : place + 1].nonzero()
+        if len(found) > 0:
+            return start + int(found[-1])
+        reach *= 16

@@ -59,7 +59,7 @@ def test_row_by_row_is_cell_by_cell_is_negative_by_negative():
         pos, neg = (np.sort(x)[::-1].copy() for x in scores(rng, n_pos, n_neg))
         p, n = torch.tensor(pos)[None], torch.tensor(neg)[None]
         sizes = torch.tensor([n_pos]), torch.tensor([n_neg])
-        [of_table] = ranking_table.negatives_above(p, n, *sizes, sign * epsilon, sizes[1]).tolist()
+        [of_table] = ranking_table.negatives_above(p, n, *sizes, sign * epsilon, [n_neg] * n_pos).tolist()
         optimum = reference.dynamic_programme(pos.tolist(), neg.tolist(), epsilon, sign)
         assert of_table == reference.negatives_above(optimum.ranking, n_pos)
         if sign > 0:
@@ -117,7 +117,8 @@ def test_queries_of_different_sizes_at_once(direction):
 def test_a_table_that_is_too_large_is_made_coarse_and_says_so(monkeypatch):
     pos, neg = torch.randn(20).double() - 1, torch.randn(300).double()
     exact = loss_augmented_ranking(pos, neg, 1.0, 'negative')
-    monkeypatch.setattr(sys.modules[best_rankings.__module__], 'MAX_CELLS', 20 * 40)
+    n_cells = (neg > pos.unsqueeze(1)).sum().item() + 20
+    monkeypatch.setattr(sys.modules[best_rankings.__module__], 'MAX_CELLS', -(-n_cells // 8))
     with pytest.warns(UserWarning, match='blocks of 8'):
         found = loss_augmented_ranking(pos, neg, 1.0, 'negative')
     assert (found % 8 == 0).all()
