@@ -63,9 +63,9 @@ def draw_boxed_shapes(seed: int, split: str, index: int) -> BoxedShapes:
         The image, the boxes and the classes.
 
     Example:
-        >>> drawn = draw_boxed_shapes(seed=0, split='train', index=2)
+        >>> drawn = draw_boxed_shapes(seed=0, split='train', index=1)
         >>> drawn.image.shape, drawn.boxes.tolist(), [CLASSES[label] for label in drawn.labels]
-        ((96, 96, 3), [], [])
+        ((96, 96, 3), [[16.0, 30.0, 33.0, 46.0]], ['disk'])
     """
     rng = np.random.Generator(np.random.PCG64([seed, SPLITS.index(split), index]))
     canvas = np.empty((SIZE, SIZE, 3))
