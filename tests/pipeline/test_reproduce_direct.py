@@ -1,0 +1,308 @@
+"""The synthetic experiments of the direct loss paper, in small."""
+
+import importlib
+import itertools
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from mmseg_nondecomp.functional import direct_ap_loss, direct_zero_one_loss
+
+ROOT = Path(__file__).parents[2]
+METHODS = ['pos-AP', 'neg-AP', 'hinge-AP', 'per-AP', 'pos-01', 'neg-01', 'hinge-01', 'per-01', 'logistic']
+
+
+@pytest.fixture
+def direct(monkeypatch):
+    """The experiment as tools/reproduce.py imports it."""
+    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
+    return importlib.import_module('reproductions.direct_loss')
+
+
+@pytest.fixture
+def small(direct, monkeypatch):
+    """The experiment with few points, steps and parameters."""
+    sizes = dict(N_ITEMS=400, BATCH=100, N_STEPS=30, MEASURE_EVERY=10, LEARNING_RATES=(0.01, 0.1), EPSILONS=(1.0, 10.0))
+    for name, value in sizes.items():
+        monkeypatch.setattr(direct, name, value)
+    return direct
+
+
+def made_run(direct, ap, train_ap=0.5):
+    return direct.Run([direct.Point(0, 0.3, 0.4), direct.Point(5, ap, ap)], train_ap)
+
+
+def joined(train, test):
+    return [torch.cat(pair) for pair in zip(train, test, strict=True)]
+
+
+class TestData:
+    def test_a_fifth_of_the_points_are_positive_and_it_is_the_highest(self, direct):
+        train, test = direct.generate(direct.SYNTHETIC, 0)
+        assert train.features.shape == test.features.shape == (10_000, 10)
+        features, labels, truth = joined(train, test)
+        assert labels.sum() == 4000
+        assert truth[labels == 1].min() > truth[labels == 0].max()
+        assert features.mean() == pytest.approx(0, abs=0.01)
+        assert features.std() == pytest.approx(1, abs=0.01)
+
+    def test_the_halves_are_random(self, direct):
+        train, test = direct.generate(direct.SYNTHETIC, 0)
+        assert train.labels.sum() != test.labels.sum(), 'sorted or stratified'
+        assert train.labels.double().mean() == pytest.approx(0.2, abs=0.02)
+        assert len(joined(train, test)[0].unique(dim=0)) == 20_000, 'a point in both'
+
+    def test_labels_tell_the_sign_of_the_sum(self, direct):
+        for items in direct.generate(direct.LINEAR, 0):
+            assert torch.equal(items.labels == 1, items.features.sum(1) > 0)
+            assert direct.average_precision(items.features.sum(1), items.labels) == 1
+
+    def test_a_fifth_of_the_labels_are_wrong_in_both_halves(self, direct):
+        train, test = direct.generate(direct.LINEAR_NOISE, 0)
+        wrong = [(items.labels == 1) != (items.features.sum(1) > 0) for items in (train, test)]
+        assert torch.cat(wrong).sum() == 4000
+        assert wrong[0].double().mean() == pytest.approx(0.2, abs=0.02)
+        for items in (train, test):
+            assert 0.7 < direct.average_precision(items.truth, items.labels) < 0.9
+
+    def test_a_seed_draws_the_points_and_the_target(self, small):
+        first, again, other = (small.generate(small.SYNTHETIC, seed)[0] for seed in (0, 0, 1))
+        assert all(map(torch.equal, first, again))
+        assert not torch.equal(first.features, other.features)
+        networks = [small.target_network(small.SYNTHETIC, torch.Generator().manual_seed(seed)) for seed in (0, 1)]
+        assert not torch.equal(*(small.scores_of(network, first.features) for network in networks))
+
+
+class TestNetworks:
+    def test_the_target_has_four_layers_of_normal_numbers(self, direct):
+        target = direct.target_network(direct.SYNTHETIC, torch.Generator().manual_seed(0))
+        kinds = [type(layer) for layer in target]
+        assert kinds == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
+        parameters = torch.cat([parameter.detach().flatten() for parameter in target.parameters()])
+        assert parameters.mean() == pytest.approx(0, abs=0.1)
+        assert parameters.std() == pytest.approx(1, abs=0.1)
+
+    def test_a_learner_has_the_structure_of_the_target_and_scores_of_its_own(self, direct):
+        networks = [make(direct.SYNTHETIC, torch.Generator().manual_seed(0)) for make in
+                    (direct.target_network, direct.untrained_network)]  # fmt: skip
+        shapes = [[parameter.shape for parameter in network.parameters()] for network in networks]
+        assert shapes[0] == shapes[1]
+        features = direct.generate(direct.SYNTHETIC, 0)[0].features
+        scores = [direct.scores_of(network, features) for network in networks]
+        assert 0.1 < scores[1].std() < 3
+        assert scores[0].std() > 10
+
+    def test_the_linear_score_has_no_bias(self, direct):
+        [weight] = direct.untrained_network(direct.LINEAR, torch.Generator().manual_seed(0)).parameters()
+        assert weight.shape == (1, 10)
+
+
+class TestMethods:
+    def test_are_those_of_the_paper(self, direct):
+        assert list(direct.METHODS) == METHODS
+        assert METHODS[:4] == direct.AP_METHODS
+        assert [name for name in METHODS if direct.METHODS[name].has_epsilon] == [
+            'pos-AP',
+            'neg-AP',
+            'pos-01',
+            'neg-01',
+        ]
+
+    @pytest.mark.parametrize('name', METHODS[:8])
+    def test_take_the_losses_of_the_package(self, direct, name):
+        scores = torch.randn(30, generator=torch.Generator().manual_seed(0)).requires_grad_()
+        labels = (torch.arange(30) % 3 == 0).long()
+        mode, task = name.split('-')
+        loss = {'AP': direct_ap_loss, '01': direct_zero_one_loss}[task]
+        mode = {'pos': 'positive', 'neg': 'negative', 'hinge': 'hinge', 'per': 'perceptron'}[mode]
+        gradients = []
+        for value in (direct.METHODS[name](scores, labels, 3.0), loss(scores, labels, epsilon=3.0, mode=mode)):
+            gradients += torch.autograd.grad(value, scores)
+        assert torch.equal(*gradients)
+        assert gradients[0].any()
+
+    def test_logistic_is_cross_entropy(self, direct):
+        scores, labels = torch.tensor([2.0, -1.0, 0.5]), torch.tensor([1, 0, 0])
+        expected = F.binary_cross_entropy_with_logits(scores, labels.float())
+        assert direct.METHODS['logistic'](scores, labels, None) == expected
+
+    @pytest.mark.parametrize('name', METHODS)
+    def test_learn_a_line(self, small, name):
+        data = small.generate(small.LINEAR, 3)
+        run = small.train(small.LINEAR, data, 3, name, small.Parameters(0.1, 10.0))
+        assert run.curve[0].ap < 0.8
+        assert run.ap > run.curve[0].ap + 0.1
+        assert run.train_ap > 0.85
+        assert run.accuracy > run.curve[0].accuracy
+
+    @pytest.mark.parametrize('name', ['pos-AP', 'hinge-AP', 'hinge-01', 'logistic'])
+    def test_learn_a_network(self, small, name, monkeypatch):
+        monkeypatch.setattr(small, 'N_STEPS', 100)
+        data = small.generate(small.SYNTHETIC, 0)
+        run = small.train(small.SYNTHETIC, data, 0, name, small.Parameters(0.01, 10.0))
+        assert run.train_ap > 0.8
+        assert run.ap > run.curve[0].ap + 0.1
+
+    def test_start_from_the_same_scores(self, small):
+        data = small.generate(small.SYNTHETIC, 0)
+        runs = [
+            small.train(small.SYNTHETIC, data, 0, name, small.Parameters(0.01, 1.0)) for name in ('pos-AP', 'neg-01')
+        ]
+        assert runs[0].curve[0].ap == runs[1].curve[0].ap
+        assert runs[0].ap != runs[1].ap
+
+
+class TestTraining:
+    def test_each_round_sees_all_items(self, small):
+        steps = list(small.batches(350, torch.Generator().manual_seed(0)))
+        assert len(steps) == 30
+        assert [len(step) for step in steps[:4]] == [100, 100, 100, 50]
+        first, second = torch.cat(steps[:4]), torch.cat(steps[4:8])
+        assert torch.equal(first.sort().values, torch.arange(350))
+        assert torch.equal(second.sort().values, torch.arange(350))
+        assert not torch.equal(first, second)
+
+    def test_the_curve_is_thinned_and_ends_with_the_last_step(self, small, monkeypatch):
+        monkeypatch.setattr(small, 'MEASURE_EVERY', 20)
+        data = small.generate(small.LINEAR, 0)
+        run = small.train(small.LINEAR, data, 0, 'logistic', small.Parameters(0.1, None))
+        assert [point.step for point in run.curve] == [0, 20, 30]
+        assert (run.ap, run.accuracy) == run.curve[-1][1:]
+
+    def test_ap_methods_count_their_positives_and_others_start_at_0(self, direct):
+        features = torch.tensor([[5.0], [4.0], [3.0], [2.0]])
+        given = direct.Items(features, torch.tensor([0, 1, 0, 0]), features[:, 0])
+        test = direct.Items(features, torch.tensor([1, 0, 0, 0]), features[:, 0])
+        model = nn.Flatten()
+        assert direct.measure(model, given, test, 'neg-AP', 7) == direct.Point(7, 1.0, 1.0)
+        assert direct.measure(model, given, test, 'neg-01', 7) == direct.Point(7, 1.0, 0.25)
+        assert direct.measure(model, given, test, 'logistic', 7).accuracy == 0.25
+
+    def test_average_precision(self, direct):
+        scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1])
+        assert direct.average_precision(scores, labels) == pytest.approx((1 + 2 / 3) / 2)
+        assert direct.average_precision(scores * torch.nan, labels) == 0
+
+
+class TestGridSearch:
+    @pytest.fixture
+    def trained(self, small, monkeypatch):
+        """Trainings that are not done; the better one is on the training set, the worse it is on the test set."""
+        asked = []
+
+        def train(problem, data, seed, name, parameters):
+            asked.append((data, seed, parameters))
+            train_ap = 0.5 + parameters.learning_rate + (parameters.epsilon == 1.0) / 10
+            return made_run(small, 1 - train_ap, train_ap)
+
+        monkeypatch.setattr(small, 'train', train)
+        return asked
+
+    def test_takes_the_best_on_the_training_set_of_the_first_seed(self, small, trained):
+        outcome = small.search_and_train(small.LINEAR, ['a', 'b', 'c'], [4, 5, 6], 'pos-AP')
+        assert outcome.best == small.Parameters(0.1, 1.0)
+        assert outcome.grid[outcome.best] == max(outcome.grid.values()) == pytest.approx(0.7)
+        pairs = list(itertools.product((0.01, 0.1), (1.0, 10.0)))
+        assert trained == [*(('a', 4, pair) for pair in pairs), ('b', 5, outcome.best), ('c', 6, outcome.best)]
+        assert [run.train_ap for run in outcome.runs] == pytest.approx([0.7] * 3)
+
+    @pytest.mark.parametrize(('name', 'size'), [('neg-01', 4), ('hinge-AP', 2), ('per-01', 2), ('logistic', 2)])
+    def test_only_direct_updates_have_an_epsilon(self, small, trained, name, size):
+        outcome = small.search_and_train(small.LINEAR, ['a'], [4], name)
+        assert len(outcome.grid) == len(trained) == size
+        assert (outcome.best.epsilon is None) == (size == 2)
+
+
+class TestReproduction:
+    @pytest.fixture
+    def outcomes(self, direct):
+        """Makes outcomes of two seeds: a good AP for the methods that are named, in this order."""
+
+        def make(*names):
+            best = direct.Parameters(0.1, None)
+            aps = {name: 0.9 - names.index(name) / 100 if name in names else 0.5 for name in METHODS}
+            return {
+                name: direct.Outcome({best: 0.5}, best, [made_run(direct, ap), made_run(direct, ap - 0.2)])
+                for name, ap in aps.items()
+            }
+
+        return make
+
+    def test_leaves_numbers_a_table_a_sentence_and_a_picture(self, small):
+        done = small.linear_noise([0, 1])
+        assert [row['method'] for row in done.rows] == METHODS
+        for row in done.rows:
+            runs = [run for run in done.results['runs'] if run['method'] == row['method']]
+            assert [run['seed'] for run in runs] == [0, 1]
+            assert row['test AP']['mean'] == pytest.approx(sum(run['AP'] for run in runs) / 2)
+            assert row['test 1 - AP']['mean'] == pytest.approx(1 - row['test AP']['mean'])
+            grid = done.results['grid'][row['method']]
+            best = max(grid, key=lambda tried: tried['training AP'])
+            assert (row['learning rate'], row['ε'] or None) == (best['learning_rate'], best['epsilon'])
+            curve = done.results['curves'][row['method']]
+            assert curve['step'] == [0, 10, 20, 30]
+            assert curve['ap'][-1] == pytest.approx(row['test AP']['mean'])
+        assert done.results['setting']['label noise'] == 0.2
+        ap, accuracy = done.figure.axes
+        assert [line.get_label() for line in accuracy.lines] == METHODS
+        for name, line in zip(METHODS, ap.lines, strict=False):
+            assert list(line.get_ydata()) == done.results['curves'][name]['ap']
+        for name, line in zip(METHODS, accuracy.lines, strict=True):
+            assert list(line.get_ydata()) == done.results['curves'][name]['accuracy']
+
+    def test_the_axes_show_what_is_near_one(self, direct, outcomes):
+        for axis in direct.draw(outcomes(*METHODS), [0.7, 0.9]).axes:
+            low, high = axis.get_ylim()
+            assert axis.get_yscale() == 'logit'
+            assert low < 0.4 < 0.8 < high < 0.9, 'from the starts to the ends of the lines'
+            assert [f'{tick:g}' for tick in axis.get_yticks()] == [label.get_text() for label in axis.get_yticklabels()]
+            assert set(axis.get_yticks()) >= {0.5, 0.6, 0.7, 0.8}
+
+    def test_labels_of_ticks_do_not_overlap(self, direct):
+        axis = direct.Figure().subplots()
+        axis.plot([0.45, 0.9999999])
+        direct.stretch_near_one(axis)
+        ticks = axis.get_yticks()
+        assert {0.9, 0.999, 0.9999, 0.99999} <= set(ticks)
+        places = axis.transAxes.inverted().transform(axis.transData.transform([(0, tick) for tick in ticks]))[:, 1]
+        assert min(high - low for low, high in itertools.pairwise(places)) >= 0.04
+
+    def test_what_can_be_reached_is_a_line_if_it_is_less_than_one(self, direct, outcomes):
+        labels = [
+            [line.get_label() for line in direct.draw(outcomes(), possible).axes[0].lines]
+            for possible in ([1.0], [0.7])
+        ]
+        assert labels == [METHODS, [*METHODS, 'scores behind the labels']]
+
+    def test_each_experiment_has_its_problem(self, direct, monkeypatch):
+        monkeypatch.setattr(direct, 'reproduce', lambda problem, seeds: (problem, seeds))
+        assert direct.synthetic([1]) == (direct.SYNTHETIC, [1])
+        assert direct.linear([1]) == (direct.LINEAR, [1])
+        assert direct.linear_noise([1]) == (direct.LINEAR_NOISE, [1])
+
+    def test_a_win_is_told(self, direct, outcomes):
+        said = direct.found(outcomes('pos-AP', 'logistic', 'neg-AP'), [1.0, 0.9], [0.5, 0.5])
+        assert 'pos-AP 0.2, logistic 0.21, neg-AP 0.22' in said
+        assert 'of the scores that made the labels 0.05.' in said
+        assert 'number 1 of the 4 AP methods in the mean (first in 2 of 2 seeds) and number 1 of all 9' in said
+        assert 'pos-AP +0.01 to logistic (ahead in 2 of 2)' in said
+        assert 'neg-AP -0.02 to pos-AP (ahead in 0 of 2)' in said
+
+    def test_a_loss_is_told(self, direct, outcomes):
+        said = direct.found(outcomes('neg-AP', 'logistic', 'hinge-AP', 'pos-AP'), [1.0, 0.9], [0.5, 0.5])
+        assert 'number 3 of the 4 AP methods in the mean (first in 0 of 2 seeds) and number 4 of all 9' in said
+        assert 'pos-AP -0.02 to logistic (ahead in 0 of 2)' in said
+        assert 'neg-AP +0.03 to pos-AP (ahead in 2 of 2)' in said
+
+    def test_methods_that_give_all_one_label_are_named(self, direct, outcomes):
+        made = outcomes('pos-AP', 'hinge-01')
+        assert 'one label for all: none.' in direct.found(made, [1.0, 1.0], [0.1, 0.1])
+        few = outcomes(*METHODS[1:])
+        assert few['pos-AP'].runs[0].accuracy == 0.5
+        assert 'one label for all: pos-AP.' in direct.found(few, [1.0, 1.0], [0.4, 0.4])
+
+    def test_equals_are_no_win(self, direct, outcomes):
+        assert 'first in 0 of 2 seeds' in direct.found(outcomes(), [1.0, 0.9], [0.5, 0.5])
