@@ -1,6 +1,7 @@
 """Every shipped config of segmentation: it loads, its parts build, and it trains what it says it trains.
 
-Those of classification are in with_mmpretrain/test_topk_configs.py, since MMPretrain is in an environment of its own.
+Those of classification are in with_mmpretrain/test_topk_configs.py, since MMPretrain is in an environment of its own,
+those of detection in pipeline/test_detection_configs.py.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ from mmseg_nondecomp.transforms.random_crop_on_class import RandomCropOnClass
 
 ROOT = Path(__file__).resolve().parents[1] / 'configs'
 PARTS = sorted(ROOT.glob('_base_/**/*.py'))
-CLASSIFICATION = ('cifar100', 'grouped_shapes', 'imagenet')
-LEAVES = sorted(path for path in ROOT.rglob('*.py') if path not in PARTS and path.parent.name not in CLASSIFICATION)
+OTHER_TOOLBOXES = ('cifar100', 'coco', 'grouped_shapes', 'imagenet', 'shape_boxes', 'voc_detection')
+LEAVES = sorted(path for path in ROOT.rglob('*.py') if path not in PARTS and path.parent.name not in OTHER_TOOLBOXES)
 SHAPES = [path for path in LEAVES if path.parent.name == 'long_tail_shapes']
 PAPER = [path for path in LEAVES if path.parent.name in ('cityscapes', 'pascal_voc12')]
 LMP = [path for path in PAPER if re.search('-(165k|200k)_', path.name)]
@@ -141,7 +142,7 @@ def test_there_are_configs():
     assert len(LOVASZ) >= 12
     assert sorted(LMP + LOVASZ) == PAPER
     assert len(SAMPLED) >= 13
-    assert all(any((ROOT / folder).glob('*.py')) for folder in CLASSIFICATION)
+    assert all(any((ROOT / folder).glob('*.py')) for folder in OTHER_TOOLBOXES)
     assert {path.parent.name for path in SAMPLED} == {'ade20k', 'cityscapes', 'long_tail_shapes', 'pascal_voc12'}
     assert all(with_method(path, *method(path)) == path for path in LEAVES)
 

@@ -2,8 +2,8 @@
 
 Each reproduction writes ``<name>.png`` and ``<name>.json`` to the folder ``--out``, and prints its table and what was
 found. Where a paper's claim does not hold, it says so. The experiment topk-noise trains small networks: half a minute
-for each seed and noise. Those of direct-* search a grid: five minutes each with three seeds. In topk-speed ratios count,
-on a machine that does nothing else.
+for each seed and noise. Those of direct-* search a grid: five minutes each with three seeds. In topk-speed ratios
+count, on a machine that does nothing else.
 """
 
 import argparse

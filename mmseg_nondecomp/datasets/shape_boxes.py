@@ -51,8 +51,9 @@ class BoxedShapes(NamedTuple):
 def draw_boxed_shapes(seed: int, split: str, index: int) -> BoxedShapes:
     """Draw an image with its boxes.
 
-    Stripes and halves of disks and rings, which are of no class, are laid on a plain ground, objects on them, at last light and noise. Colours and
-    sizes are the same for all classes. No object hides a pixel of another, and each box is as tight as it can be.
+    Stripes and halves of disks and rings, which are of no class, are laid on a plain ground, objects on them; at last
+    come light and noise. Colours and sizes are the same for all classes. No object hides a pixel of another, and each
+    box is as tight as it can be.
 
     Args:
         seed: Seed of the data set, at least 0.

@@ -28,8 +28,9 @@ class DirectAPLoss(DirectLoss):
     - RoI heads, FCOS and the DETR family rank all items of the batch at once. RetinaNet and other heads with anchors
       call their loss *level by level*, so that each level of the pyramid has an average precision of its own.
     - Only differences of scores matter to a ranking: nothing trains the scores towards probabilities, and a common
-      offset, such as the initial bias of dense heads, stays. Set ``score_thr=0`` in ``test_cfg``, where the stock
-      configs drop boxes by their probability.
+      offset, such as the initial bias of dense heads, stays or drifts. So boxes are not ranked by a sigmoid, which
+      rounds high scores to 1, but by :math:`\tfrac{1}{2} + \tfrac{s}{2 (1 + |s|)}`; set ``score_thr=0`` in
+      ``test_cfg``, where the stock configs drop boxes by their probability.
     - The learning rate and ``loss_weight`` that suit an average over items do not suit an average precision.
 
     Args:

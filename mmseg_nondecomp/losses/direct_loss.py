@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import class_average, class_weights
@@ -14,6 +15,9 @@ from mmseg_nondecomp.functional.loss_augmented_ranking import check_epsilon
 from mmseg_nondecomp.losses.base import SetLoss, check_reduction
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
 from mmseg_nondecomp.losses.scope import reduction_over
+
+LARGEST = 1e30
+"""What infinite scores count as where boxes are ranked."""
 
 
 class Queries(NamedTuple):
@@ -172,12 +176,14 @@ class DirectLoss(SetLoss):
         return num_classes
 
     def get_activation(self, cls_score: Tensor) -> Tensor:
-        """The scores that boxes are ranked by, from those of the head [N, C].
+        """The scores that boxes are ranked by, from 0 to 1, from those of the head [N, C].
+
+        A sigmoid would round scores from 17 on to 1 and lose their order, and nothing keeps them from drifting there.
 
         Box heads drop the last column, which they take for the background: they get one of zeros. Dense heads do not.
         Box heads tell that they are one by asking for their number of channels.
         """
-        scores = cls_score.sigmoid()
+        scores = 0.5 + 0.5 * F.softsign(cls_score.float().clamp(-LARGEST, LARGEST))
         if self.has_background_column:
             scores = torch.cat([scores, scores.new_zeros(*scores.shape[:-1], 1)], -1)
         return scores
@@ -216,7 +222,7 @@ def of_all_processes(queries: Queries) -> Queries:
 
 def _gathered(items: Tensor, longest: int, lengths: list[int]) -> list[Tensor]:
     """The items [R, S, n] of each process, of which there are as many as its length says."""
-    own = torch.nn.functional.pad(items, (0, longest - items.shape[2])).contiguous()
+    own = F.pad(items, (0, longest - items.shape[2])).contiguous()
     found = [torch.empty_like(own) for _ in lengths]
     dist.all_gather(found, own)
     return [part[..., :length] for part, length in zip(found, lengths, strict=True)]

@@ -274,12 +274,25 @@ class TestDetection:
     def test_box_heads_get_a_column_for_the_background_and_dense_heads_do_not(self):
         scores = torch.randn(5, 3)
         loss = DirectAPLoss()
-        assert torch.equal(loss.get_activation(scores), scores.sigmoid())
+        activated = 0.5 + scores / (2 * (1 + scores.abs()))
+        torch.testing.assert_close(loss.get_activation(scores), activated)
         assert loss.get_cls_channels(3) == 3
-        expected = torch.cat([scores.sigmoid(), torch.zeros(5, 1)], 1)
+        expected = torch.cat([activated, torch.zeros(5, 1)], 1)
         assert torch.equal(loss.get_activation(scores), expected)
-        assert loss.get_activation(scores.half()).dtype == torch.float16
+        assert loss.get_activation(scores.half()).dtype == torch.float32  # half precision has too few numbers
         assert loss.get_activation(scores[:0]).shape == (0, 4)
+
+    @pytest.mark.parametrize('offset', [-100.0, 0.0, 100.0])
+    def test_scores_that_have_drifted_keep_their_order(self, offset):
+        scores = (torch.randn(500, 3, generator=torch.Generator().manual_seed(0)) + offset).flatten()
+        found = DirectAPLoss().get_activation(scores.view(-1, 3)).flatten()
+        assert (found[scores.argsort()].diff() >= 0).all()
+        assert found.unique().numel() > 0.7 * scores.numel()  # of a sigmoid, one or none
+        assert 0 < found.min() < found.max() < 1
+
+    def test_infinite_scores_are_the_first_and_the_last(self):
+        scores = torch.tensor([[torch.inf, -torch.inf, 0.0]])
+        assert DirectAPLoss().get_activation(scores).tolist() == [[1.0, 0.0, 0.5]]
 
     @pytest.mark.parametrize('forced', [True, False])
     def test_the_column_can_be_forced(self, forced):
