@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
 
-from .scene import SPLITS
+from .drawn import DrawnDataset, check_split
 from .striped_shape import CLASSES, draw_striped_shape
 
 IMAGES_PER_CLASS = {'train': 50, 'val': 20}
 
 
 @DATASETS.register_module()
-class GroupedShapes(BaseDataset):
+class GroupedShapes(DrawnDataset):
     """Images of 100 classes in 20 groups of five that are easily confused.
 
     A group is a colour and a direction of thin stripes, its five classes are outlines, so that the group is learned
@@ -51,22 +50,9 @@ class GroupedShapes(BaseDataset):
     METAINFO: ClassVar[dict] = dict(classes=CLASSES)
 
     def __init__(self, split: str = 'train', images_per_class: int | None = None, seed: int = 0, **kwargs: Any) -> None:
-        if split not in SPLITS:
-            raise ValueError(f'Parameter `split` should be one of {SPLITS}. Found {split!r}.')
-        if images_per_class is None:
-            images_per_class = IMAGES_PER_CLASS[split]
-        for name, value, lowest in (('images_per_class', images_per_class, 1), ('seed', seed, 0)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f'Parameter `{name}` should be an integer. Found {value!r}.')
-            if value < lowest:
-                raise ValueError(f'Parameter `{name}` should be at least {lowest}. Found {value}.')
-        for owned in ('ann_file', 'data_root', 'data_prefix'):
-            if kwargs.get(owned):
-                raise TypeError(f'GroupedShapes has no files and takes no `{owned}`. Found {kwargs[owned]!r}.')
-        self.split = split
-        self.images_per_class = images_per_class
-        self.seed = seed
-        super().__init__(**kwargs)
+        check_split(split)
+        self.images_per_class = IMAGES_PER_CLASS[split] if images_per_class is None else images_per_class
+        super().__init__(split, seed, ('images_per_class', self.images_per_class), kwargs)
 
     def load_data_list(self) -> list[dict]:
         """Draw the images, the classes in turn."""

@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
 from numpy.typing import NDArray
 
+from .drawn import DrawnDataset, check_split
 from .scene import SPLITS
 from .shapes import Mask, Outline, cross, disk, ring, rotated_frame, shape_mask, square, triangle
 
@@ -143,7 +143,7 @@ def _photograph(rng: np.random.Generator, canvas: NDArray[np.float64]) -> NDArra
 
 
 @DATASETS.register_module()
-class ShapeBoxes(BaseDataset):
+class ShapeBoxes(DrawnDataset):
     """Images of up to four objects of five classes, some of which are rare, and images without any.
 
     Only the outline tells the class: disk, square, triangle, ring, cross, from 40 to 7 percent of the objects. Scraps
@@ -181,22 +181,9 @@ class ShapeBoxes(BaseDataset):
     METAINFO: ClassVar[dict] = dict(classes=CLASSES)
 
     def __init__(self, split: str = 'train', num_images: int | None = None, seed: int = 0, **kwargs: Any) -> None:
-        if split not in SPLITS:
-            raise ValueError(f'Parameter `split` should be one of {SPLITS}. Found {split!r}.')
-        if num_images is None:
-            num_images = NUM_IMAGES[split]
-        for name, value, lowest in (('num_images', num_images, 1), ('seed', seed, 0)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f'Parameter `{name}` should be an integer. Found {value!r}.')
-            if value < lowest:
-                raise ValueError(f'Parameter `{name}` should be at least {lowest}. Found {value}.')
-        for owned in ('ann_file', 'data_root', 'data_prefix'):
-            if kwargs.get(owned):
-                raise TypeError(f'ShapeBoxes has no files and takes no `{owned}`. Found {kwargs[owned]!r}.')
-        self.split = split
-        self.num_images = num_images
-        self.seed = seed
-        super().__init__(**kwargs)
+        check_split(split)
+        self.num_images = NUM_IMAGES[split] if num_images is None else num_images
+        super().__init__(split, seed, ('num_images', self.num_images), kwargs)
 
     def load_data_list(self) -> list[dict]:
         """Draw the images."""

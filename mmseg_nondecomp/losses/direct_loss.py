@@ -42,25 +42,27 @@ class DirectLoss(SetLoss):
     custom_accuracy = True
     class_weight: Tensor | None
 
+    default_name: str
+    """The key in the log, unless another is given."""
     measure: str
     """What the true measure is called in the log."""
 
     def __init__(
         self,
-        epsilon: float,
-        mode: str,
-        per_class: bool,
-        use_sigmoid: bool,
-        background_column: bool | None,
-        class_weight: Sequence[float] | None,
-        scope: str,
-        loss_weight: float,
-        loss_name: str,
-        leaked: dict[str, Any],
+        epsilon: float = 0.1,
+        mode: str = 'positive',
+        per_class: bool = True,
+        use_sigmoid: bool = True,
+        background_column: bool | None = None,
+        class_weight: Sequence[float] | None = None,
+        scope: str = 'batch',
+        loss_weight: float = 1.0,
+        loss_name: str | None = None,
+        **leaked: Any,
     ) -> None:
         if use_sigmoid is not True:
             leaked['use_sigmoid'] = use_sigmoid
-        super().__init__(loss_weight, loss_name, scope, leaked)
+        super().__init__(loss_weight, self.default_name if loss_name is None else loss_name, scope, leaked)
         check_epsilon(epsilon)
         check_mode(mode)
         for name, flag in (('per_class', per_class), ('background_column', background_column)):

@@ -1,8 +1,5 @@
 """Direct loss minimisation for the 0-1 loss as a registered loss."""
 
-from collections.abc import Sequence
-from typing import Any
-
 from torch import Tensor
 
 from mmseg_nondecomp.functional.direct_zero_one_loss import direct_zero_one_losses
@@ -33,7 +30,7 @@ class DirectZeroOneLoss(DirectLoss):
         scope: ``'image'`` (the mean over images, of maps), ``'batch'`` (of this process), or ``'world'`` (of all
             processes; each of them has to call the loss in each step, or the others wait for it).
         loss_weight: The factor of this loss in the objective.
-        loss_name: The key in the log.
+        loss_name: The key in the log, by default ``'loss_zero_one'``.
 
     Raises:
         TypeError: If an argument is unknown or of a wrong type.
@@ -51,33 +48,8 @@ class DirectZeroOneLoss(DirectLoss):
         ICML 2016. https://arxiv.org/abs/1511.06411
     """
 
+    default_name = 'loss_zero_one'
     measure = 'error'
-
-    def __init__(
-        self,
-        epsilon: float = 0.1,
-        mode: str = 'positive',
-        per_class: bool = True,
-        use_sigmoid: bool = True,
-        background_column: bool | None = None,
-        class_weight: Sequence[float] | None = None,
-        scope: str = 'batch',
-        loss_weight: float = 1.0,
-        loss_name: str = 'loss_zero_one',
-        **leaked: Any,
-    ) -> None:
-        super().__init__(
-            epsilon,
-            mode,
-            per_class,
-            use_sigmoid,
-            background_column,
-            class_weight,
-            scope,
-            loss_weight,
-            loss_name,
-            leaked,
-        )
 
     def losses(self, queries: Queries, mode: str) -> Tensor:
         """The loss of each query, of shape [R, S]."""
