@@ -18,8 +18,14 @@ def _cache_of_the_tests(tmp_path_factory):
         yield
 
 
+@pytest.fixture
+def by_logarithms(monkeypatch):
+    """Sums of products are computed in the way that serves where values cannot be looked at."""
+    monkeypatch.setattr('mmseg_nondecomp.functional.log_sums.can_be_read', lambda tensor: False)
+
+
 @pytest.fixture(params=['numbers where they are in range', 'logarithms'])
-def each_arithmetic(request, monkeypatch):
-    """Sums of products are computed in both ways, the second of which serves where values cannot be looked at."""
+def each_arithmetic(request):
+    """Sums of products are computed in both ways."""
     if request.param == 'logarithms':
-        monkeypatch.setattr('mmseg_nondecomp.functional.log_sums.can_be_read', lambda tensor: False)
+        request.getfixturevalue('by_logarithms')

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 import torch
 from reference import smooth_topk as reference
+from topk_scenes import each_dtype, normal
 from torch.autograd import gradcheck, gradgradcheck
 
 from mmseg_nondecomp.functional import log_elementary_symmetric
-from mmseg_nondecomp.functional.polynomial_products import numbers, product_tree
 
 pytestmark = pytest.mark.usefixtures('each_arithmetic')
 
@@ -23,11 +23,6 @@ FAMILIES = {
     'one positive': lambda rng, n: np.where(rng.permutation(n) == 0, 1.5, -np.inf),
     'all zero': lambda rng, n: np.full(n, -np.inf),
 }
-each_dtype = pytest.mark.parametrize('dtype', [torch.float64, torch.float32], ids=str)
-
-
-def normal(*shape, dtype=torch.float64, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def assert_close(found, expected, rtol, atol=0.0):
@@ -148,12 +143,6 @@ def test_sizes_at_the_edge(shape, k):
     assert found.shape == (*shape[:-1], k + 1)
     expected = [reference.log_elementary_symmetric(np.ones(shape[-1]), j).value for j in range(k + 1)]
     assert_close(found, np.broadcast_to(np.array(expected), found.shape), 1e-15)
-
-
-def test_memory_grows_with_n_k():
-    sizes = [level.shape for level in product_tree(normal(1, 1000, 1).exp(), 5, numbers())]
-    assert max(degree for degree, _, _ in sizes) == 5
-    assert sum(degree * n for degree, n, _ in sizes) < 2 * 5 * 1000
 
 
 def test_rows_are_independent_in_any_layout():

@@ -9,7 +9,7 @@ from reference import smooth_topk as reference
 
 from mmseg_nondecomp.functional import log_elementary_symmetric, log_sums
 from mmseg_nondecomp.functional.leave_one_out import log_leave_one_out
-from mmseg_nondecomp.functional.polynomial_products import logarithms, numbers
+from mmseg_nondecomp.functional.polynomial_products import logarithms
 
 
 @pytest.fixture
@@ -88,19 +88,3 @@ def test_only_a_block_out_of_range_needs_logarithms(monkeypatch, arithmetics):
     x[1, 0] = 1e4
     log_elementary_symmetric(x, 3)
     assert arithmetics == [torch.float64, torch.float64, 'logarithms', torch.float64]
-
-
-@pytest.mark.parametrize('arithmetic', [numbers(), logarithms(torch.float64, 4)], ids=['numbers', 'logarithms'])
-@pytest.mark.parametrize(('p', 'q', 'k'), [(1, 1, 1), (1, 1, 2), (1, 3, 3), (2, 2, 3), (3, 3, 4), (4, 4, 4)])
-def test_products_are_those_of_polynomials(arithmetic, p, q, k):
-    a, b = (torch.rand(n, 2, 3, generator=torch.Generator().manual_seed(n)).double() + 0.1 for n in (p, q))
-    keep, back = (torch.log, torch.exp) if arithmetic.zero else (lambda x: x, lambda x: x)
-    found = back(arithmetic.product(keep(a), keep(b), k))
-    expected = np.zeros_like(found)
-    for index in np.ndindex(2, 3):
-        factors = [np.concatenate([[1.0], factor[(slice(None), *index)]]) for factor in (a.numpy(), b.numpy())]
-        expected[(slice(None), *index)] = np.convolve(*factors)[1 : k + 1]
-    np.testing.assert_allclose(found, expected, rtol=1e-14)
-    inputs = [keep(factor).requires_grad_() for factor in (a, b)]
-    assert torch.autograd.gradcheck(lambda a, b: arithmetic.product(a, b, k), inputs)
-    assert torch.autograd.gradgradcheck(lambda a, b: arithmetic.product(a, b, k), inputs)

@@ -1,4 +1,4 @@
-"""Rankings against all interleavings, and the ways to find them against each other."""
+"""Rankings against all interleavings."""
 
 import math
 import sys
@@ -6,31 +6,13 @@ import sys
 import numpy as np
 import pytest
 import torch
+from ranking_scenes import DIRECTIONS, different_queries, each_direction, objective, padded, random_cases, scores
 from reference import direct_loss as reference
 
-from mmseg_nondecomp.functional import loss_augmented_ranking, ranking_slots, ranking_table
+from mmseg_nondecomp.functional import loss_augmented_ranking
 from mmseg_nondecomp.functional.loss_augmented_ranking import best_rankings
 
 EPSILONS = (0.0, 0.01, 0.1, 1.0, 3.0, 10.0, 100.0)
-DIRECTIONS = {'positive': 1, 'negative': -1}
-each_direction = pytest.mark.parametrize('direction', DIRECTIONS)
-
-
-def scores(rng, n_pos, n_neg, tied=False):
-    pos, neg = rng.normal(size=n_pos), rng.normal(size=n_neg)
-    return (np.round(pos), np.round(neg)) if tied else (pos, neg)
-
-
-def objective(pos, neg, counts, epsilon, sign):
-    """F ± ε Δ of the interleaving with these counts of negatives above the positives."""
-    order, place = [], 0
-    positives = sorted(range(len(pos)), key=lambda i: -pos[i])
-    negatives = sorted(range(len(neg)), key=lambda j: -neg[j])
-    for i, count in zip(positives, counts, strict=True):
-        order += [len(pos) + j for j in negatives[place:count]] + [i]
-        place = count
-    order += [len(pos) + j for j in negatives[place:]]
-    return float(reference.objective(tuple(order), pos, neg, sign * epsilon))
 
 
 @each_direction
@@ -49,22 +31,10 @@ def test_is_the_best_of_all_interleavings(direction, tied):
                 assert objective(pos, neg, found, epsilon, sign) == pytest.approx(float(best), abs=1e-12)
 
 
-def test_row_by_row_is_cell_by_cell_is_negative_by_negative():
-    rng = np.random.default_rng(1)
-    for case in range(1000):
-        n_pos, n_neg = int(rng.integers(1, 51)), int(rng.integers(1, 401))
-        if case % 25:  # the cells of the programme are slow
-            n_pos, n_neg = min(n_pos, 12), min(n_neg, 30)
-        epsilon, sign = float(10 ** rng.uniform(-3, 2)), (-1) ** case
-        pos, neg = (np.sort(x)[::-1].copy() for x in scores(rng, n_pos, n_neg))
-        p, n = torch.tensor(pos)[None], torch.tensor(neg)[None]
-        sizes = torch.tensor([n_pos]), torch.tensor([n_neg])
-        [of_table] = ranking_table.negatives_above(p, n, *sizes, sign * epsilon, [n_neg] * n_pos).tolist()
-        optimum = reference.dynamic_programme(pos.tolist(), neg.tolist(), epsilon, sign)
-        assert of_table == reference.negatives_above(optimum.ranking, n_pos)
-        if sign > 0:
-            assert ranking_slots.negatives_above(p, n, *sizes, epsilon)[0].tolist() == of_table
-        assert loss_augmented_ranking(p[0], n[0], epsilon, 'positive' if sign > 0 else 'negative').tolist() == of_table
+def test_is_that_of_the_dynamic_programme():
+    for case in random_cases():
+        direction = 'positive' if case.sign > 0 else 'negative'
+        assert loss_augmented_ranking(case.pos, case.neg, case.epsilon, direction).tolist() == case.counts
 
 
 @each_direction
@@ -102,16 +72,10 @@ def test_the_ranking_differs_from_the_scores_in_one_direction(direction):
 
 @each_direction
 def test_queries_of_different_sizes_at_once(direction):
-    rng = np.random.default_rng(3)
-    sizes = [(3, 10), (0, 4), (5, 0), (1, 1), (8, 30), (8, 2)]
-    single = [[torch.tensor(np.sort(x)[::-1].copy()) for x in scores(rng, *size)] for size in sizes]
-    pos, neg = (torch.full((len(sizes), max(len(q[i]) for q in single)), -math.inf).double() for i in (0, 1))
-    for k, (p, n) in enumerate(single):
-        pos[k, : len(p)], neg[k, : len(n)] = p, n
-    n_pos, n_neg = torch.tensor(sizes).unbind(1)
-    found = best_rankings(pos, neg, n_pos, n_neg, 0.5, direction)
-    for k, (p, n) in enumerate(single):
-        assert torch.equal(found[k, : len(p)], loss_augmented_ranking(p, n, 0.5, direction))
+    queries = different_queries()
+    found = best_rankings(*padded(*queries), 0.5, direction)
+    for counts, (pos, neg) in zip(found, queries, strict=True):
+        assert torch.equal(counts[: len(pos)], loss_augmented_ranking(pos, neg, 0.5, direction))
 
 
 def test_a_table_that_is_too_large_is_made_coarse_and_says_so(monkeypatch):

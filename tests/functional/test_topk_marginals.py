@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from reference import smooth_topk as reference
+from topk_scenes import each_dtype, normal
 from torch.autograd import gradcheck, gradgradcheck
 
 from mmseg_nondecomp.functional import topk_marginals
@@ -21,11 +22,6 @@ FAMILIES = {
     'one label': lambda rng, n: np.where(rng.permutation(n) == 0, 1.5, -np.inf),
     'no label': lambda rng, n: np.full(n, -np.inf),
 }
-each_dtype = pytest.mark.parametrize('dtype', [torch.float64, torch.float32], ids=str)
-
-
-def normal(*shape, dtype=torch.float64, seed=0):
-    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 @pytest.mark.parametrize('family', FAMILIES)

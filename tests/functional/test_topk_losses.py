@@ -1,0 +1,281 @@
+"""What the hard and the smooth top-k loss have in common."""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import pytest
+import torch
+from topk_scenes import INF, each_kind, normal, one_hot, scene, value_and_gradient
+
+from mmseg_nondecomp.functional import hard_topk_loss, smooth_topk_loss
+
+
+class Case(NamedTuple):
+    """A loss, and how well it is computed in float64."""
+
+    loss: Callable
+    rtol: float
+    atol: float
+
+
+CASES = {
+    'hard': Case(hard_topk_loss, rtol=1e-14, atol=0),
+    'smooth': Case(smooth_topk_loss, rtol=1e-13, atol=1e-15),
+    'cold': Case(partial(smooth_topk_loss, tau=0.1), rtol=1e-13, atol=1e-15),
+}
+
+
+@pytest.fixture(params=['hard', 'smooth', 'smooth by logarithms', 'cold', 'cold by logarithms'])
+def case(request):
+    name, _, arithmetic = request.param.partition(' by ')
+    if arithmetic:
+        request.getfixturevalue('by_logarithms')
+    return CASES[name]
+
+
+@pytest.fixture
+def loss(case):
+    return case.loss
+
+
+def assert_close(found, expected, case, factor=1):
+    torch.testing.assert_close(found, expected, rtol=factor * case.rtol, atol=factor * case.atol)
+
+
+@each_kind
+def test_permutation_equivariant_and_shift_invariant(case, soft):
+    scores, target = scene(6, 11, soft=soft)
+    order = torch.randperm(11, generator=torch.Generator().manual_seed(3))
+    permuted = target[:, order] if soft else order.argsort()[target]
+    for k in (1, 3, 10):
+        value, gradient = value_and_gradient(lambda s, k=k: case.loss(s, target, k), scores)
+        found = value_and_gradient(lambda s, k=k: case.loss(s, permuted, k), scores[:, order])
+        assert_close(found, (value, gradient[:, order]), case)
+        # By as many digits as they are larger the shifted scores are less exact.
+        found = value_and_gradient(lambda s, k=k: case.loss(s, target, k), scores + 1000 * normal(6, 1))
+        assert_close(found, (value, gradient), case, 1000)
+
+
+@pytest.mark.parametrize(
+    ('loss', 'dtype', 'rtol', 'atol'),
+    [
+        (hard_topk_loss, torch.float64, 0, 0),
+        (hard_topk_loss, torch.float32, 0, 0),
+        (smooth_topk_loss, torch.float64, 1e-12, 1e-13),
+        (smooth_topk_loss, torch.float32, 1e-5, 1e-6),
+    ],
+)
+@pytest.mark.usefixtures('each_arithmetic')
+def test_shares_of_one_label_are_the_label(loss, dtype, rtol, atol):
+    for shape in ((9, 7), (2, 7, 3, 2)):
+        scores, target = scene(*shape, dtype=dtype)
+        for k in (1, 3, 6):
+            found, expected = (
+                value_and_gradient(lambda s, t=t, k=k: loss(s, t, k, reduction='none'), scores)
+                for t in (one_hot(target, 7, dtype), target)
+            )
+            torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)
+
+
+def test_mixed_labels_have_the_mean_of_their_losses(case):
+    scores, first = scene(9, 7)
+    second, lam = first.roll(1), torch.linspace(0, 1, 9).double()
+    shares = lam[:, None] * one_hot(first, 7) + (1 - lam[:, None]) * one_hot(second, 7)
+    for s in (scores, scores.round()):
+        for k in (1, 3, 6):
+            of_first, of_second = (case.loss(s, labels, k, reduction='none') for labels in (first, second))
+            assert_close(case.loss(s, shares, k, reduction='none'), lam * of_first + (1 - lam) * of_second, case, 10)
+
+
+@each_kind
+def test_masked_classes_do_not_exist(case, soft):
+    scores, target = scene(6, 5, soft=soft)
+    wider = torch.cat([target, torch.zeros(6, 4)], 1) if soft else target
+    for nothing in (-INF, torch.finfo(torch.float64).min):
+        masked = torch.cat([scores, torch.full((6, 4), nothing, dtype=torch.float64)], 1)
+        for k in (1, 2, 4):
+            value, gradient = value_and_gradient(lambda s, k=k: case.loss(s, wider, k), masked)
+            expected = value_and_gradient(lambda s, k=k: case.loss(s, target, k), scores)
+            assert_close((value, gradient[:, :5]), expected, case)
+            assert gradient[:, 5:].eq(0).all()
+
+
+@each_kind
+def test_nothing_to_lose_where_all_labels_fit_into_the_set(loss, soft):
+    scores = torch.full((2, 6), -INF).double()
+    scores[0, :2] = normal(2)  # the second item has no labels at all
+    target = torch.tensor([1, 1])
+    for k in (2, 3, 5):
+        value, gradient = value_and_gradient(lambda s, k=k: loss(s, one_hot(target, 6) if soft else target, k), scores)
+        assert value.item() == 0
+        assert gradient.eq(0).all()
+
+
+@each_kind
+def test_a_masked_label_is_an_infinite_loss(loss, soft):
+    scores, target = scene(2, 5)
+    scores[0, target[0]] = -INF
+    value, gradient = value_and_gradient(
+        lambda s: loss(s, one_hot(target, 5) if soft else target, 2, reduction='none'), scores
+    )
+    assert value[0] == INF
+    assert value[1].isfinite()
+    assert gradient.isfinite().all()
+
+
+def test_reductions(case):
+    scores, target = scene(4, 6, 3)
+    target[0, 1] = 255
+    weight = torch.rand(4, 3, generator=torch.Generator().manual_seed(4)).double()
+    weight[1, 1:] = 0
+    losses = case.loss(scores, target, 2, weight=weight, reduction='none')
+    kept = (target != 255) & (weight != 0)
+    expected = case.loss(scores.movedim(1, 2)[kept], target[kept], 2, reduction='none') * weight[kept]
+    assert losses.shape == (4, 3)
+    assert losses[~kept].eq(0).all()
+    torch.testing.assert_close(losses[kept], expected, rtol=case.rtol, atol=0)
+    total, mean = (case.loss(scores, target, 2, weight=weight, reduction=r).item() for r in ('sum', 'mean'))
+    assert total == pytest.approx(expected.sum().item(), rel=case.rtol)
+    assert mean == pytest.approx(expected.mean().item(), rel=case.rtol)
+
+
+@each_kind
+@pytest.mark.parametrize('poison', [math.nan, INF, -INF])
+def test_removed_items_leave_no_trace(case, soft, poison):
+    scores, target = scene(6, 5, soft=soft)
+    removed = torch.tensor([True, False, False, True, False, False])
+    poisoned = scores.clone()
+    poisoned[removed] = poison
+    labels = target.clone()
+    if soft:
+        labels[removed] = math.nan
+    calls = [({'weight': (~removed).double()}, labels)]
+    if not soft:
+        calls.append(({}, target.masked_fill(removed, 255)))
+        calls.append(({'ignore_index': -1}, target.masked_fill(removed, -1)))
+    expected = value_and_gradient(lambda s: case.loss(s, target[~removed], 2), scores[~removed])
+    for settings, labels in calls:
+        value, gradient = value_and_gradient(lambda s, t=labels, o=settings: case.loss(s, t, 2, **o), poisoned)
+        assert_close((value, gradient[~removed]), expected, case)
+        assert gradient[removed].eq(0).all()
+
+
+@each_kind
+def test_nan_that_counts_is_not_hidden(loss, soft):
+    for k in (1, 2, 4):
+        for c in range(5):
+            scores, target = scene(1, 5, soft=soft)
+            scores[0, c] = math.nan
+            assert loss(scores, target, k).isnan()
+
+
+def test_shares_that_are_nan_are_not_hidden(loss):
+    scores, shares = scene(1, 5, soft=True)
+    shares[0, 2] = math.nan
+    assert loss(scores, shares, 2).isnan()
+
+
+@each_kind
+def test_nothing_that_counts_is_an_attached_zero(loss, soft):
+    for shape in ((3, 5), (0, 5), (0, 5, 2, 3), (2, 5, 0), (3, 5, 2)):
+        scores, target = scene(*shape, soft=soft)
+        scores.requires_grad_()
+        weight = torch.zeros(shape[0], *shape[2:])
+        calls = [{'weight': weight}] + ([{}] if weight.numel() == 0 else [])
+        for settings in calls:
+            for reduction in ('mean', 'sum'):
+                value = loss(scores, target, 2, reduction=reduction, **settings)
+                assert value.item() == 0
+                assert torch.autograd.grad(value, scores)[0].eq(0).all()
+            assert loss(scores, target, 2, reduction='none', **settings).shape == weight.shape
+
+
+@pytest.mark.parametrize('shape', [(1, 2), (4, 3), (2, 3, 4, 5), (1, 7, 1, 1), (2, 3, 2, 2, 2)], ids=str)
+@each_kind
+def test_any_number_of_dimensions_and_any_layout(case, shape, soft):
+    scores, target = scene(*shape, soft=soft)
+    flat = target.movedim(1, -1).reshape(-1, shape[1]) if soft else target.reshape(-1)
+    expected = case.loss(scores.movedim(1, -1).reshape(-1, shape[1]), flat, shape[1] - 1)
+    for layout in (
+        scores,
+        scores.movedim(1, -1).contiguous().movedim(-1, 1),
+        torch.stack([scores, scores], -1)[..., 0],
+    ):
+        torch.testing.assert_close(case.loss(layout, target, shape[1] - 1), expected, rtol=case.rtol, atol=0)
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16], ids=str)
+@each_kind
+def test_half_precision_is_computed_in_float32(loss, dtype, soft):
+    scores, target = scene(16, 300, soft=soft)
+    scores = scores.to(dtype)
+    value, gradient = value_and_gradient(lambda s: loss(s, target), scores)
+    assert value.dtype == torch.float32
+    assert gradient.dtype == dtype
+    assert value.item() == pytest.approx(loss(scores.double(), target).item(), rel=1e-6)
+
+
+@pytest.mark.parametrize('dtype', [torch.uint8, torch.int16, torch.int32], ids=str)
+def test_integer_labels_of_any_width(loss, dtype):
+    scores, target = scene(6, 5)
+    target[2] = 255 if dtype == torch.uint8 else -100
+    expected = loss(scores, target, 2, ignore_index=target[2].item())
+    assert loss(scores, target.to(dtype), 2, ignore_index=target[2].item()) == expected
+
+
+@each_kind
+def test_compiles_without_graph_breaks(loss, soft):
+    scores, target = scene(3, 6, soft=soft)
+    torch.compiler.reset()
+
+    def weighted(s):
+        return loss(s, target, 2, weight=torch.ones(3))
+
+    compiled = torch.compile(weighted, fullgraph=True, backend='eager')
+    torch.testing.assert_close(value_and_gradient(compiled, scores), value_and_gradient(weighted, scores))
+
+
+def test_the_shares_have_the_losses_of_the_labels_as_their_gradient(case):
+    scores, shares = scene(4, 6, soft=True)
+    shares.requires_grad_()
+    gradient = torch.autograd.grad(case.loss(scores, shares, 2, reduction='sum'), shares)[0]
+    expected = [case.loss(scores, torch.full((4,), y), 2, reduction='none') for y in range(6)]
+    assert_close(gradient, torch.stack(expected, 1), case)
+
+
+S, T = torch.zeros(2, 4), torch.zeros(2, dtype=torch.long)
+
+
+@pytest.mark.parametrize('loss', [hard_topk_loss, smooth_topk_loss])
+@pytest.mark.parametrize(
+    ('call', 'error', 'message'),
+    [
+        (lambda loss: loss(S, T, 0), ValueError, '`k`.*0'),
+        (lambda loss: loss(S, T, -1), ValueError, '`k`.*-1'),
+        (lambda loss: loss(S, T, 4), ValueError, '`k`.*4'),
+        (lambda loss: loss(S, T), ValueError, '`k`.*5'),
+        (lambda loss: loss(S[:, :1], T, 1), ValueError, '`k`.*1'),
+        (lambda loss: loss(S, T, 2.0), TypeError, r'`k`.*2\.0'),
+        (lambda loss: loss(S, T, True), TypeError, '`k`.*True'),
+        (lambda loss: loss(S, T, '2'), TypeError, "`k`.*'2'"),
+        (lambda loss: loss(S, T, 2, margin=-0.1), ValueError, r'`margin`.*-0\.1'),
+        (lambda loss: loss(S, T, 2, margin=math.nan), ValueError, '`margin`.*nan'),
+        (lambda loss: loss(S, T, 2, margin=INF), ValueError, '`margin`.*inf'),
+        (lambda loss: loss(S, T, 2, margin=None), TypeError, '`margin`.*None'),
+        (lambda loss: loss(S, T, 2, margin='1'), TypeError, "`margin`.*'1'"),
+        (lambda loss: loss(S, T, 2, reduction='avg'), ValueError, "`reduction`.*'avg'"),
+        (lambda loss: loss(S[0], T, 2), ValueError, r'`scores`.*\(4,\)'),
+        (lambda loss: loss(S.long(), T, 2), TypeError, '`scores`.*int64'),
+        (lambda loss: loss(S, T[:1], 2), ValueError, r'`target`.*\(2,\).*\(1,\)'),
+        (lambda loss: loss(S, T + 4, 2), ValueError, r'`target`.*\[0, 3\].*Found 4'),
+        (lambda loss: loss(S, T - 1, 2), ValueError, r'`target`.*\[0, 3\].*Found -1'),
+        (lambda loss: loss(S, S - 1, 2), ValueError, '`target`.*-1'),
+        (lambda loss: loss(S, T, 2, weight=torch.ones(3)), ValueError, r'`weight`.*\(3,\)'),
+        (lambda loss: loss(S, T, 2, weight=-torch.ones(2)), ValueError, '`weight`.*-1'),
+    ],
+)
+def test_bad_input(loss, call, error, message):
+    with pytest.raises(error, match=message):
+        call(loss)
