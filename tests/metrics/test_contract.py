@@ -14,7 +14,7 @@ from mmseg_nondecomp import metrics
 
 N_CLASSES = 4
 CASES = {
-    'DirectAveragePrecision': [dict(), dict(mode='negative', epsilon=1.0)],
+    'DirectAveragePrecision': [dict(), dict(mode='negative', epsilon=1.0), dict(bins=4096)],
     'LovaszJaccardIndex': [dict(), dict(average=None, bins=64), dict(classes='present'), dict(classes=[0, 2])],
     'SoftJaccardIndex': [dict(), dict(average=None), dict(classes='all')],
     'JaccardIndexByImage': [dict(), dict(worst=0.5)],

@@ -140,6 +140,94 @@ def test_in_a_collection_with_others_of_torchmetrics():
     torch.testing.assert_close(found['far'], found['theirs'])
 
 
+class TestHistogram:
+    """What is different with ``bins``; that parts add up, on processes too, is a matter of the contract."""
+
+    @pytest.mark.parametrize('scale', [torch.sigmoid, lambda x: 5 * x, lambda x: 1e5 * x], ids=['p', 'logits', 'large'])
+    @pytest.mark.parametrize('dtype', [torch.float16, torch.float32, torch.float64], ids=str)
+    def test_is_near_the_exact_value(self, scale, dtype):
+        generator = torch.Generator().manual_seed(0)
+        labels = torch.randint(0, N_CLASSES, (3000,), generator=generator)
+        logits = torch.randn(3000, N_CLASSES, generator=generator) + F.one_hot(labels, N_CLASSES)
+        scores = scale(logits.to(dtype)).clamp(max=torch.finfo(dtype).max)
+        expected = DirectAveragePrecision(N_CLASSES)(scores, labels)
+        found = DirectAveragePrecision(N_CLASSES, bins=65_536)(scores, labels)
+        assert found.dtype == torch.float32
+        assert found.item() == pytest.approx(expected.item(), abs=5e-4)
+        assert 0.3 < found < 0.99
+
+    def test_does_not_grow(self):
+        metric = DirectAveragePrecision(N_CLASSES, bins=100)
+        for _ in range(3):
+            metric.update(*multiclass())
+        [counts] = metric.metric_state.values()
+        assert counts.shape == (N_CLASSES, 2, 101)
+        assert counts.sum() == 3 * N_CLASSES * 60
+
+    @pytest.mark.parametrize('mode', ['positive', 'negative'])
+    def test_the_gradient_is_that_of_the_scores_as_they_are(self, mode):
+        scores, labels = multiclass()
+        gradients = []
+        for bins in (None, 1, 65_536):
+            metric = DirectAveragePrecision(N_CLASSES, 1.0, mode, bins=bins)
+            value = metric(scores.requires_grad_(), labels)
+            gradients += torch.autograd.grad(value, scores)
+            alone = DirectAveragePrecision(N_CLASSES, bins=bins)
+            alone.update(scores, labels)
+            torch.testing.assert_close(value.detach(), alone.compute().detach(), rtol=1e-6, atol=0)
+            assert not any(torch.as_tensor(part).requires_grad for part in metric.metric_state.values() if bins)
+        assert gradients[0].any()
+        assert torch.equal(gradients[0], gradients[1])
+        assert torch.equal(gradients[0], gradients[2])
+
+    def test_without_a_gradient_to_ask_for_there_is_none(self):
+        scores, labels = multiclass()
+        metric = DirectAveragePrecision(N_CLASSES, bins=100)
+        assert not metric(scores, labels).requires_grad
+        with torch.no_grad():
+            assert not metric(scores.requires_grad_(), labels).requires_grad
+
+    def test_the_type_of_the_value_does_not_depend_on_the_gradient(self):
+        scores, labels = multiclass()
+        scores = scores.double()
+        for given in (scores, scores.clone().requires_grad_()):
+            assert DirectAveragePrecision(N_CLASSES, bins=100)(given, labels).dtype == torch.float32
+
+    def test_counts_stay_whole_numbers_after_a_change_of_type(self):
+        scores, target = binary((5000,))
+        metric = DirectAveragePrecision(bins=2).set_dtype(torch.float16)
+        metric.update(scores, target)
+        assert metric.counts.sum() == 5000
+        assert metric.compute() == pytest.approx(DirectAveragePrecision(bins=2)(scores, target).item())
+
+    def test_nothing_to_rank_is_no_number(self):
+        scores, target = binary()
+        for nothing in (torch.zeros_like(target), torch.full_like(target, 255)):
+            assert DirectAveragePrecision(bins=10)(scores, nothing).isnan()
+        assert DirectAveragePrecision(bins=10)(scores[:0], target[:0]).isnan()
+        assert DirectAveragePrecision(bins=10)(scores, torch.ones_like(target)) == 1
+
+    def test_what_is_no_number_is_not_hidden_and_what_is_masked_is_last(self):
+        for poison in (math.nan, math.inf, -math.inf):
+            scores, target = binary()
+            scores[3] = poison
+            found, expected = (DirectAveragePrecision(bins=bins)(scores, target) for bins in (65_536, None))
+            torch.testing.assert_close(found, expected, equal_nan=True)
+            assert found.isnan() == (poison != -math.inf)
+
+
+@pytest.mark.parametrize('bins', [None, 4096])
+def test_is_called_by_name_alone_and_in_collections(bins):
+    scores, target = binary()
+    expected = DirectAveragePrecision(bins=bins)(scores, target)
+    assert DirectAveragePrecision(bins=bins)(preds=scores, target=target) == expected
+    collection = MetricCollection({'ours': DirectAveragePrecision(bins=bins), 'theirs': BinaryAveragePrecision()})
+    assert collection(scores, target)['ours'] == expected
+    # Of what a collection is given by name, each metric takes what it knows.
+    assert collection(preds=scores, target=target, indexes=target)['ours'] == expected
+    assert collection.compute()['ours'] == pytest.approx(expected.item())
+
+
 @pytest.mark.parametrize(
     ('num_classes', 'preds', 'target', 'error', 'match'),
     [
@@ -167,6 +255,9 @@ def test_bad_calls_are_named(num_classes, preds, target, error, match):
         (dict(epsilon='small'), TypeError, 'epsilon'),
         (dict(mode='hinge'), ValueError, 'mode'),
         (dict(ignore_index=0.5), TypeError, 'ignore_index'),
+        (dict(bins=0), ValueError, 'bins'),
+        (dict(bins=64.0), TypeError, 'bins'),
+        (dict(bins=True), TypeError, 'bins'),
     ],
 )
 def test_mistakes_are_found_at_construction(arguments, error, name):
