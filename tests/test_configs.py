@@ -1,7 +1,7 @@
 """Every shipped config of segmentation: it loads, its parts build, and it trains what it says it trains.
 
-Those of classification are in with_mmpretrain/test_topk_configs.py, since MMPretrain is in an environment of its own,
-those of detection in pipeline/test_detection_configs.py.
+Those of classification are in with_mmpretrain, since MMPretrain is in an environment of its own, those of detection in
+pipeline/test_detection_configs.py.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from mmseg_nondecomp.transforms.random_crop_on_class import RandomCropOnClass
 
 ROOT = Path(__file__).resolve().parents[1] / 'configs'
 PARTS = sorted(ROOT.glob('_base_/**/*.py'))
-OTHER_TOOLBOXES = ('cifar100', 'coco', 'grouped_shapes', 'imagenet', 'shape_boxes', 'voc_detection')
+OTHER_TOOLBOXES = ('cifar100', 'coco', 'grouped_shapes', 'imagenet', 'shape_boxes', 'voc_actions', 'voc_detection')
 LEAVES = sorted(path for path in ROOT.rglob('*.py') if path not in PARTS and path.parent.name not in OTHER_TOOLBOXES)
 SHAPES = [path for path in LEAVES if path.parent.name == 'long_tail_shapes']
 PAPER = [path for path in LEAVES if path.parent.name in ('cityscapes', 'pascal_voc12')]

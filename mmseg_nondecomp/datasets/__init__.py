@@ -7,8 +7,19 @@ from .grouped_shapes import GroupedShapes
 from .random_subset import RandomSubset
 from .scene import Scene, draw_scene
 from .shape_boxes import ShapeBoxes
+from .voc_actions import VOCActions
 
-__all__ = ['CLASSES', 'LOOK_ALIKES', 'PALETTE', 'GroupedShapes', 'RandomSubset', 'Scene', 'ShapeBoxes', 'draw_scene']
+__all__ = [
+    'CLASSES',
+    'LOOK_ALIKES',
+    'PALETTE',
+    'GroupedShapes',
+    'RandomSubset',
+    'Scene',
+    'ShapeBoxes',
+    'VOCActions',
+    'draw_scene',
+]
 
 # Not `except ImportError`: an mmsegmentation that is there and does not work should say why.
 if find_spec('mmseg') is not None:

@@ -1,0 +1,212 @@
+"""The people of Pascal VOC 2012 and what they are doing."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from collections import Counter
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from mmengine.dataset import BaseDataset
+from mmengine.registry import DATASETS
+
+ACTIONS: tuple[str, ...] = (
+    'jumping',
+    'phoning',
+    'playinginstrument',
+    'reading',
+    'ridingbike',
+    'ridinghorse',
+    'running',
+    'takingphoto',
+    'usingcomputer',
+    'walking',
+)
+PARTS = ('train', 'val', 'test')
+UNDECIDED = 0
+"""The label of those who do not count, neither doing it nor not."""
+
+LAYOUT = (
+    'Download VOCtrainval_11-May-2012.tar from http://host.robots.ox.ac.uk/pascal/VOC/voc2012/ and unpack it; '
+    '`data_root` is its folder VOCdevkit/VOC2012, with ImageSets/Action/<action>_trainval.txt, Annotations/<image>.xml '
+    'and JPEGImages/<image>.jpg.'
+)
+
+
+class Person(NamedTuple):
+    """A person, as the lists of actions name it."""
+
+    image: str
+    """The name of the image, without its folder and ending."""
+    number: int
+    """The place among the objects of its annotation, from 1."""
+
+
+@DATASETS.register_module()
+class VOCActions(BaseDataset):
+    """People of Pascal VOC 2012, each with a box and any number of ten actions.
+
+    As in the paper on direct loss minimisation, "trainval" is divided into three equal parts, to train on, to choose
+    the hyper-parameters by, and to report; the labels of the official test set are not public. Here the parts share no
+    image, which the paper does not say of its own: people in one picture often do the same. The images are dealt in a
+    random order that the seed decides, the same in every process, those with the most people first, each to the part
+    with the fewest people so far. So the numbers of people differ by one at most where enough images have one person.
+    The division is one for all actions, where the paper divides for each action anew.
+
+    An item is one person: ``img_path``; ``bbox``, the edges left, top, right, bottom of the box in pixels, from 0;
+    ``gt_score``, for each action 1 if the person does it and 0 if not; and which person it is, ``img_id`` and
+    ``person``, a number from 1. Those who do none of the actions ("other" in the annotations) have zeros alone.
+    Those with a label of 0 for any of them, whom the official evaluation does not count there, are left out.
+
+    With ``metainfo=dict(classes=('jumping',))`` the items are the same, with a score for that action alone: the paper
+    trains one network for each action.
+
+    Args:
+        data_root: The folder VOC2012 of the official archive.
+        split: 'train', 'val' or 'test', a third of "trainval" each.
+        seed: Seed of the division, at least 0. All parts that are used together need the same.
+        **kwargs: Arguments of ``mmengine.dataset.BaseDataset``, such as ``pipeline``.
+
+    Raises:
+        FileNotFoundError: If a list of an action or an annotation is missing.
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of its range, or a file does not hold what it should.
+
+    Example:
+        In a config, people in their surroundings as MMPretrain's multi-label heads take them::
+
+            custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.datasets'])
+            train_dataloader = dict(dataset=dict(
+                type='VOCActions', data_root='data/VOCdevkit/VOC2012', split='train', pipeline=[
+                    dict(type='LoadImageFromFile'), dict(type='CropBox', context=227 / 195),
+                    dict(type='Resize', scale=(227, 227)), dict(type='PackInputs')]))
+
+    Reference:
+        Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
+        ICML 2016, section 4.2. https://arxiv.org/abs/1511.06411
+    """
+
+    METAINFO: ClassVar[dict] = dict(classes=ACTIONS)
+
+    def __init__(
+        self, data_root: str | Path = 'data/VOCdevkit/VOC2012', split: str = 'train', seed: int = 0, **kwargs: Any
+    ) -> None:
+        if split not in PARTS:
+            raise ValueError(f'Parameter `split` should be one of {PARTS}. Found {split!r}.')
+        if isinstance(seed, bool) or not isinstance(seed, int):
+            raise TypeError(f'Parameter `seed` should be an integer. Found {seed!r}.')
+        if seed < 0:
+            raise ValueError(f'Parameter `seed` should be at least 0. Found {seed}.')
+        for owned in ('ann_file', 'data_prefix'):
+            if kwargs.get(owned):
+                raise TypeError(
+                    f'VOCActions knows the layout of its files and takes no `{owned}`. Found {kwargs[owned]!r}.'
+                )
+        self.split = split
+        self.seed = seed
+        self.folder = Path(data_root)
+        super().__init__(data_root=str(data_root), **kwargs)
+
+    def load_data_list(self) -> list[dict]:
+        """The people of the part."""
+        classes = self.metainfo['classes']
+        if not classes or not set(classes) <= set(ACTIONS) or len(set(classes)) < len(classes):
+            raise ValueError(f'`classes` of `metainfo` should be different ones of {ACTIONS}. Found {tuple(classes)}.')
+        labels = {action: self._labels(action) for action in classes}
+        first = labels[classes[0]]
+        for action, found in labels.items():
+            if found.keys() != first.keys():
+                raise ValueError(
+                    f'The lists of all actions should name the same people. Those of {action!r} and {classes[0]!r} in '
+                    f'{self._list(action).parent} do not: {_different(found, first)}. {LAYOUT}'
+                )
+        counted = [person for person in first if all(found[person] != UNDECIDED for found in labels.values())]
+        part = PARTS.index(self.split)
+        part_of = divided([person.image for person in first], self.seed)
+        return [
+            dict(
+                img_path=str(self.folder / 'JPEGImages' / f'{person.image}.jpg'),
+                img_id=person.image,
+                person=person.number,
+                bbox=self._box(person),
+                gt_score=[float(found[person] > 0) for found in labels.values()],
+            )
+            for person in counted
+            if part_of[person.image] == part
+        ]
+
+    def get_cat_ids(self, idx: int) -> list[int]:
+        """The actions of a person."""
+        return np.flatnonzero(self.get_data_info(idx)['gt_score']).tolist()
+
+    def _list(self, action: str) -> Path:
+        return self.folder / 'ImageSets' / 'Action' / f'{action}_trainval.txt'
+
+    def _labels(self, action: str) -> dict[Person, int]:
+        """Who is said to do an action (1), not to do it (-1), or neither (0)."""
+        path = self._list(action)
+        if not path.is_file():
+            raise FileNotFoundError(f'{path} is missing. {LAYOUT}')
+        found: dict[Person, int] = {}
+        for row, line in enumerate(path.read_text().splitlines(), 1):
+            words = line.split()
+            if not words:
+                continue
+            if len(words) != 3 or not words[1].isdecimal() or words[2] not in ('-1', '0', '1'):
+                raise ValueError(
+                    f'{path}, line {row}, should hold an image, the number of an object, and a label of -1, 0 or 1. '
+                    f'Found {line!r}.'
+                )
+            found[Person(words[0], int(words[1]))] = int(words[2])
+        if not found:
+            raise ValueError(f'{path} should name people. Found none. {LAYOUT}')
+        return found
+
+    def _box(self, person: Person) -> list[float]:
+        """The edges of a person's box."""
+        path = self.folder / 'Annotations' / f'{person.image}.xml'
+        if not path.is_file():
+            raise FileNotFoundError(f'{path} is missing. {LAYOUT}')
+        objects = ET.parse(path).getroot().findall('object')
+        if not 1 <= person.number <= len(objects):
+            raise ValueError(f'{path} should have an object {person.number}. Found {len(objects)} objects.')
+        found = objects[person.number - 1]
+        name, box = found.findtext('name'), found.find('bndbox')
+        if name != 'person' or box is None:
+            raise ValueError(
+                f'{path} should have a person with a box as object {person.number}. '
+                f'Found {name!r} {"without" if box is None else "with"} a box.'
+            )
+        left, top, right, bottom = (float(box.findtext(side, 'nan')) for side in ('xmin', 'ymin', 'xmax', 'ymax'))
+        if not (left <= right and top <= bottom):  # written so that NaN is refused
+            raise ValueError(
+                f'{path} should give the box of object {person.number} as xmin <= xmax and ymin <= ymax. '
+                f'Found {left}, {right} and {top}, {bottom}.'
+            )
+        # Pascal VOC tells the first and the last pixel, from 1.
+        return [left - 1, top - 1, right, bottom]
+
+
+def divided(images: list[str], seed: int) -> dict[str, int]:
+    """The part of each image, 0, 1 or 2.
+
+    Args:
+        images: The image of each person.
+        seed: Decides the order in which images are dealt.
+    """
+    people = Counter(images)
+    names = sorted(people)
+    # The order of uniform variates, whose stream NumPy keeps stable; that of its permutations may change.
+    order = np.random.Generator(np.random.PCG64(seed)).random(len(names)).argsort(kind='stable')
+    sizes, part_of = [0] * len(PARTS), {}
+    for name in sorted((names[index] for index in order), key=lambda name: -people[name]):
+        part_of[name] = sizes.index(min(sizes))
+        sizes[part_of[name]] += people[name]
+    return part_of
+
+
+def _different(one: dict[Person, int], other: dict[Person, int]) -> str:
+    """Someone whom only one of two lists names."""
+    person = min(one.keys() ^ other.keys())
+    return f'only one of them has object {person.number} of {person.image}'

@@ -1,0 +1,240 @@
+"""People of Pascal VOC: who is in which part, with which box and labels, and what is said of files that do not fit."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from mmengine.dataset import BaseDataset
+from mmengine.registry import DATASETS
+from voc_tree import HEIGHT, WIDTH, Drawn, write_list, write_voc
+
+from mmseg_nondecomp.datasets import VOCActions
+from mmseg_nondecomp.datasets.voc_actions import ACTIONS, PARTS, divided
+
+PEOPLE = (3, 1, 2, 1, 1, 4, 1, 1, 2, 1, 1, 1, 2, 1)
+KEY = ('2011_000003', 2)
+"""Someone who is alone in a picture."""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / 'VOC2012'
+
+
+@pytest.fixture
+def drawn(root: Path) -> dict[tuple[str, int], Drawn]:
+    return {(person.image, person.number): person for person in write_voc(root, PEOPLE)}
+
+
+def parts(root: Path, **settings: Any) -> list[VOCActions]:
+    return [VOCActions(root, split, **settings) for split in PARTS]
+
+
+def infos(dataset: VOCActions) -> list[dict]:
+    return [dataset.get_data_info(index) for index in range(len(dataset))]
+
+
+def keys(dataset: VOCActions) -> list[tuple[str, int]]:
+    return [(info['img_id'], info['person']) for info in infos(dataset)]
+
+
+def annotation(root: Path) -> Path:
+    return root / 'Annotations' / f'{KEY[0]}.xml'
+
+
+def rewrite(root: Path, old: str, new: str) -> None:
+    """Change the last occurrence in the annotation of the one who is alone."""
+    before, found, after = annotation(root).read_text().rpartition(old)
+    assert found
+    annotation(root).write_text(before + new + after)
+
+
+def action_list(root: Path, action: str) -> Path:
+    return root / 'ImageSets' / 'Action' / f'{action}_trainval.txt'
+
+
+def test_is_built_by_its_bare_name(root: Path, drawn: dict):
+    dataset = DATASETS.build(dict(type='VOCActions', data_root=str(root), split='test'))
+    assert isinstance(dataset, VOCActions)
+    assert isinstance(dataset, BaseDataset)
+    assert dataset.metainfo['classes'] == ACTIONS
+    assert len(ACTIONS) == 10
+
+
+@pytest.mark.parametrize('split', PARTS)
+def test_an_item_is_a_person_with_box_and_labels(root: Path, drawn: dict, split: str):
+    dataset = VOCActions(root, split)
+    for index, info in enumerate(infos(dataset)):
+        person = drawn[info['img_id'], info['person']]
+        assert Path(info['img_path']) == root / 'JPEGImages' / f'{person.image}.jpg'
+        assert Path(info['img_path']).is_file()
+        xmin, ymin, xmax, ymax = person.box
+        assert info['bbox'] == [xmin - 1, ymin - 1, xmax, ymax]
+        assert info['gt_score'] == [float(action in person.actions) for action in ACTIONS]
+        assert [ACTIONS[label] for label in dataset.get_cat_ids(index)] == sorted(person.actions)
+
+
+def test_boxes_are_within_the_images(root: Path, drawn: dict):
+    boxes = np.array([info['bbox'] for dataset in parts(root) for info in infos(dataset)])
+    assert (boxes[:, :2] >= 0).all()
+    assert (boxes[:, 2:] > boxes[:, :2]).all()
+    assert (boxes[:, 2:] <= [WIDTH, HEIGHT]).all()
+
+
+def test_some_do_nothing_and_some_two_things(root: Path, drawn: dict):
+    assert {len(dataset.get_cat_ids(index)) for dataset in parts(root) for index in range(len(dataset))} == {0, 1, 2}
+
+
+@pytest.mark.parametrize('seed', range(5))
+def test_parts_are_equal_share_no_image_and_hold_everyone(root: Path, drawn: dict, seed: int):
+    found = [keys(dataset) for dataset in parts(root, seed=seed)]
+    assert sorted(key for part in found for key in part) == sorted(drawn)
+    sizes = [len(part) for part in found]
+    assert sum(sizes) == sum(PEOPLE)
+    assert max(sizes) - min(sizes) <= 1
+    images = [{image for image, _ in part} for part in found]
+    assert sum(map(len, images)) == len(set.union(*images)) == len(PEOPLE)
+
+
+def test_the_paper_has_as_many_people_in_each_part():
+    """Of 6278 in 4588 pictures."""
+    extra = random.Random(0).choices(range(4588), k=6278 - 4588)
+    images = [f'{image:04d}' for image in [*range(4588), *extra]]
+    part_of = divided(images, seed=0)
+    assert Counter(part_of[image] for image in images) == {0: 2093, 1: 2093, 2: 2092}
+
+
+def test_seed_decides_and_the_order_of_the_lists_does_not(root: Path, drawn: dict):
+    first = [sorted(keys(dataset)) for dataset in parts(root)]
+    for action in ACTIONS:
+        path = action_list(root, action)
+        path.write_text('\n'.join(reversed(path.read_text().splitlines())))
+    assert [sorted(keys(dataset)) for dataset in parts(root)] == first
+    assert [sorted(keys(dataset)) for dataset in parts(root, seed=1)] != first
+
+
+def test_division_is_fixed_by_the_seed():
+    """When this fails, the same seed divides otherwise than before."""
+    images = [f'{image:02d}' for image, count in enumerate(PEOPLE) for _ in range(count)]
+    assert ''.join(str(part) for _, part in sorted(divided(images, 0).items())) == '11221020202010'
+    assert divided(images, 0) != divided(images, 1)
+
+
+def test_another_process_divides_the_same(root: Path, drawn: dict):
+    program = (
+        'from mmseg_nondecomp.datasets import VOCActions\n'
+        f'dataset = VOCActions({str(root)!r}, "val", seed=3)\n'
+        'print([dataset.get_data_info(i)["img_id"] for i in range(len(dataset))])'
+    )
+    done = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([image for image, _ in keys(VOCActions(root, 'val', seed=3))])
+
+
+def test_one_action_alone_has_the_same_people(root: Path, drawn: dict):
+    for everything, alone in zip(parts(root), parts(root, metainfo=dict(classes=('running',))), strict=True):
+        assert keys(alone) == keys(everything)
+        column = ACTIONS.index('running')
+        assert [info['gt_score'] for info in infos(alone)] == [[info['gt_score'][column]] for info in infos(everything)]
+
+
+def test_labels_of_0_take_people_out_and_move_no_one(root: Path, drawn: dict):
+    before = [keys(dataset) for dataset in parts(root)]
+    labels = {key: 1 if 'reading' in person.actions else -1 for key, person in drawn.items()}
+    write_list(root, 'reading', labels | {KEY: 0})
+    after = [keys(dataset) for dataset in parts(root)]
+    assert after == [[key for key in part if key != KEY] for part in before]
+    assert sum(map(len, after)) == len(drawn) - 1
+
+
+@pytest.mark.parametrize(
+    ('wrong', 'error', 'found'),
+    [
+        (dict(split='trainval'), ValueError, "`split`.*'train', 'val', 'test'.*Found 'trainval'"),
+        (dict(seed=-1), ValueError, '`seed`.*Found -1'),
+        (dict(seed=0.5), TypeError, '`seed`.*Found 0.5'),
+        (dict(ann_file='a.txt'), TypeError, "`ann_file`.*Found 'a.txt'"),
+        (dict(data_prefix=dict(img_path='a')), TypeError, '`data_prefix`.*Found'),
+        (dict(metainfo=dict(classes=('running', 'flying'))), ValueError, "`classes`.*Found \\('running', 'flying'\\)"),
+        (dict(metainfo=dict(classes=('running', 'running'))), ValueError, '`classes`.*different'),
+    ],
+    ids=str,
+)
+def test_wrong_arguments_are_refused(root: Path, drawn: dict, wrong: dict, error: type[Exception], found: str):
+    with pytest.raises(error, match=found):
+        VOCActions(**dict(data_root=root) | wrong)
+
+
+DOWNLOAD = 'Download VOCtrainval_11-May-2012.tar .* VOCdevkit/VOC2012, with ImageSets/Action'
+
+
+def test_missing_folder_says_what_to_download(tmp_path: Path):
+    with pytest.raises(FileNotFoundError, match=rf'nowhere.*jumping_trainval.txt is missing. {DOWNLOAD}'):
+        VOCActions(tmp_path / 'nowhere')
+
+
+def test_missing_list_is_named(root: Path, drawn: dict):
+    action_list(root, 'phoning').unlink()
+    with pytest.raises(FileNotFoundError, match=f'phoning_trainval.txt is missing. {DOWNLOAD}'):
+        VOCActions(root)
+
+
+def test_missing_annotation_is_named(root: Path, drawn: dict):
+    annotation(root).unlink()
+    with pytest.raises(FileNotFoundError, match=f'{KEY[0]}.xml is missing. {DOWNLOAD}'):
+        parts(root)
+
+
+@pytest.mark.parametrize('line', ['2011_000001', '2011_000001 1', '2011_000001 x 1', '2011_000001 1 2', '1 1 1 1'])
+def test_wrong_lines_are_named(root: Path, drawn: dict, line: str):
+    path = action_list(root, 'walking')
+    row = len(path.read_text().splitlines()) + 1
+    path.write_text(path.read_text() + line + '\n')
+    with pytest.raises(ValueError, match=f'walking_trainval.txt, line {row}, .* Found {line!r}'):
+        VOCActions(root)
+
+
+def test_empty_list_is_named(root: Path, drawn: dict):
+    action_list(root, 'walking').write_text('\n')
+    with pytest.raises(ValueError, match=r'walking_trainval.txt should name people. Found none'):
+        VOCActions(root)
+
+
+def test_lists_of_different_people_are_refused(root: Path, drawn: dict):
+    write_list(root, 'walking', {key: -1 for key in drawn if key != KEY})
+    with pytest.raises(ValueError, match=f"'walking' and 'jumping'.*only one of them has object 2 of {KEY[0]}"):
+        VOCActions(root)
+
+
+def test_objects_that_are_no_people_are_named(root: Path, drawn: dict):
+    rewrite(root, '<name>person</name>', '<name>sheep</name>')
+    with pytest.raises(ValueError, match=f"{KEY[0]}.xml .* person with a box as object 2. Found 'sheep' with a box"):
+        parts(root)
+
+
+def test_people_without_a_box_are_named(root: Path, drawn: dict):
+    """The box of a part of the body does not serve."""
+    rewrite(root, '</part><bndbox>', '</part><point>')
+    rewrite(root, '</bndbox></object></annotation>', '</point></object></annotation>')
+    with pytest.raises(ValueError, match=f"{KEY[0]}.xml .* person with a box as object 2. Found 'person' without"):
+        parts(root)
+
+
+def test_numbers_without_an_object_are_named(root: Path, drawn: dict):
+    rewrite(root, '<object><name>person', '<shape><name>person')
+    rewrite(root, '</object></annotation>', '</shape></annotation>')
+    with pytest.raises(ValueError, match=f'{KEY[0]}.xml should have an object 2. Found 1 objects'):
+        parts(root)
+
+
+def test_boxes_without_an_edge_are_named(root: Path, drawn: dict):
+    rewrite(root, '</part><bndbox><xmax>', '</part><bndbox><width>')
+    rewrite(root, '</xmax><xmin>', '</width><xmin>')
+    with pytest.raises(ValueError, match=r'box of object 2 as xmin <= xmax and ymin <= ymax. Found .*, nan and'):
+        parts(root)

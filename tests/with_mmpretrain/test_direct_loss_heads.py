@@ -1,0 +1,142 @@
+"""The loss of average precision in MMPretrain's multi-label heads: its value, and what the heads hand to it."""
+
+import needs_mmpretrain  # noqa: F401  isort: skip
+
+from typing import Any
+
+import pytest
+import torch
+from mmengine.registry import MODELS, init_default_scope
+from mmpretrain.evaluation import AveragePrecision
+from mmpretrain.structures import DataSample
+from torchmetrics.classification import BinaryAveragePrecision
+
+N, C, CHANNELS = 40, 6, 8
+ABSENT, FULL = 2, 4
+"""A class that no item has, and one that all have."""
+
+
+@pytest.fixture(autouse=True)
+def _scope():
+    init_default_scope('mmpretrain')
+
+
+def head(kind: str = 'MultiLabelLinearClsHead', loss: dict | None = None, **settings: Any) -> Any:
+    torch.manual_seed(0)
+    if kind == 'MultiLabelLinearClsHead':
+        settings = dict(num_classes=C, in_channels=CHANNELS, init_cfg=dict(type='Normal', layer='Linear', std=1))
+    built = MODELS.build(dict(type=kind, loss=loss or dict(type='DirectAPLoss'), **settings))
+    built.init_weights()
+    return built
+
+
+def features(n: int = N, channels: int = CHANNELS) -> tuple[torch.Tensor]:
+    return (torch.randn(n, channels, generator=torch.Generator().manual_seed(1)),)
+
+
+def targets() -> torch.Tensor:
+    labels = (torch.rand(N, C, generator=torch.Generator().manual_seed(2)) < 0.3).float()
+    labels[:, ABSENT] = 0
+    labels[:, FULL] = 1
+    return labels
+
+
+def with_scores(labels: torch.Tensor) -> list[DataSample]:
+    return [DataSample().set_gt_score(row) for row in labels]
+
+
+def with_labels(labels: torch.Tensor) -> list[DataSample]:
+    """Lists of classes, as MMPretrain's multi-label data sets have them."""
+    return [DataSample().set_gt_label(row.nonzero().flatten()) for row in labels]
+
+
+def expected(scores: torch.Tensor, labels: torch.Tensor) -> float:
+    """One minus the mean average precision of the classes that have positives and negatives."""
+    compared = [c for c in range(C) if 0 < labels[:, c].sum() < len(labels)]
+    precisions = [BinaryAveragePrecision()(scores[:, c].sigmoid(), labels[:, c].long()) for c in compared]
+    return 1 - torch.stack(precisions).mean().item()
+
+
+@pytest.mark.parametrize('kind', ['MultiLabelLinearClsHead', 'MultiLabelClsHead', 'CSRAClsHead'])
+@pytest.mark.parametrize('samples', [with_scores, with_labels])
+def test_value_is_that_of_torchmetrics(kind: str, samples: Any):
+    feats, settings = features(), {}
+    if kind == 'MultiLabelClsHead':
+        feats = features(channels=C)
+    if kind == 'CSRAClsHead':
+        feats = (torch.randn(N, CHANNELS, 2, 2, generator=torch.Generator().manual_seed(1)),)
+        settings = dict(num_classes=C, in_channels=CHANNELS, num_heads=1, lam=0.1)
+    built = head(kind, **settings)
+    scores, labels = built(feats), targets()
+    found = built.loss(feats, samples(labels))
+    assert found.keys() == {'loss'}
+    assert found['loss'].item() == pytest.approx(expected(scores, labels), abs=1e-6)
+
+
+def test_value_is_that_of_mmpretrains_metric():
+    built, feats, labels = head(), features(), targets()
+    compared = [c for c in range(C) if c not in (ABSENT, FULL)]
+    scores = built(feats).detach().sigmoid()
+    measured = AveragePrecision.calculate(scores[:, compared], labels[:, compared]).item() / 100
+    assert built.loss(feats, with_scores(labels))['loss'].item() == pytest.approx(1 - measured, abs=1e-6)
+
+
+def test_classes_without_positives_or_negatives_have_no_gradient():
+    # So large that the rankings compared differ in every class that has any.
+    built, feats, labels = head(loss=dict(type='DirectAPLoss', epsilon=10.0)), features(), targets()
+    built.loss(feats, with_scores(labels))['loss'].backward()
+    gradient = built.fc.weight.grad
+    assert gradient.isfinite().all()
+    assert [c for c in range(C) if not gradient[c].any()] == [ABSENT, FULL]
+
+
+def test_batch_without_anything_to_rank_is_0_and_has_a_gradient():
+    built, feats = head(), features()
+    loss = built.loss(feats, with_scores(torch.zeros(N, C)))['loss']
+    loss.backward()
+    assert loss.item() == 0
+    assert not built.fc.weight.grad.any()
+
+
+def test_avg_factor_changes_nothing():
+    """The heads give the number of items, by which cross-entropy is divided."""
+    built, feats, labels = head(loss=dict(type='DirectAPLoss', epsilon=10.0)), features(), targets()
+    scores = built(feats)
+    values, gradients = [], []
+    for avg_factor in (None, N, 1, 1000):
+        values.append(built.loss_module(scores, labels, avg_factor=avg_factor))
+        gradients.append(torch.autograd.grad(values[-1], scores, retain_graph=True)[0])
+    assert all(value == values[0] for value in values)
+    assert gradients[0].any()
+    assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)
+    assert built.loss(feats, with_scores(labels))['loss'] == values[0]
+
+
+def test_is_not_additive():
+    """Halves of a batch rank other pairs than the whole: accumulated gradients are of another loss."""
+    built, (feats,), labels = head(), features(), targets()
+    whole = built.loss((feats,), with_scores(labels))['loss']
+    halves = [built.loss((feats[part],), with_scores(labels[part]))['loss'] for part in (slice(20), slice(20, N))]
+    assert abs(whole - torch.stack(halves).mean()) > 1e-3
+
+
+def test_labels_of_minus_1_are_refused():
+    """MMPretrain's metric leaves them out; its heads never get them from MMPretrain's own data sets."""
+    built, feats, labels = head(), features(), targets()
+    labels[0, 0] = -1
+    with pytest.raises(ValueError, match=r'shares of classes in \[0, 1\]. Found values from -1.0 to 1.0'):
+        built.loss(feats, with_scores(labels))
+
+
+def test_mixed_labels_count_from_a_half():
+    built, feats, labels = head(), features(), targets()
+    mixed = (0.7 * labels + 0.3 * labels.roll(1, 0)).clamp(0, 1)
+    found = built.loss(feats, with_scores(mixed))['loss'].item()
+    assert found == pytest.approx(expected(built(feats), labels), abs=1e-6)
+
+
+def test_cross_entropy_of_the_same_head_is_the_sum_over_classes():
+    """Why ten classes of the stock loss weigh ten times as much as their mean."""
+    built, feats, labels = head(loss=dict(type='CrossEntropyLoss', use_sigmoid=True)), features(), targets()
+    each = torch.nn.functional.binary_cross_entropy_with_logits(built(feats), labels, reduction='none')
+    assert built.loss(feats, with_scores(labels))['loss'].item() == pytest.approx(each.sum(1).mean().item(), rel=1e-6)
