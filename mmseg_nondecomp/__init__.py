@@ -14,6 +14,7 @@ from mmseg_nondecomp.losses import (
     LossMaxPooling,
     LovaszHingeLoss,
     LovaszSoftmaxLoss,
+    SMeasureLoss,
     SmoothTopKLoss,
     SoftIoULoss,
 )
@@ -36,6 +37,7 @@ __all__ = [
     'LossMaxPoolingPixelSampler',
     'LovaszHingeLoss',
     'LovaszSoftmaxLoss',
+    'SMeasureLoss',
     'SmoothTopKLoss',
     'SoftIoULoss',
     '__version__',

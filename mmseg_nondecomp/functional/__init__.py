@@ -9,9 +9,11 @@ from mmseg_nondecomp.functional.lovasz_extension import lovasz_extension
 from mmseg_nondecomp.functional.lovasz_hinge import lovasz_hinge
 from mmseg_nondecomp.functional.lovasz_softmax import lovasz_softmax
 from mmseg_nondecomp.functional.max_pooling import loss_max_pooling, max_pooling_weights
+from mmseg_nondecomp.functional.project_tau import project_tau
 from mmseg_nondecomp.functional.prox_lovasz_hinge import prox_lovasz_hinge
 from mmseg_nondecomp.functional.smooth_topk_loss import smooth_topk_loss
 from mmseg_nondecomp.functional.soft_iou import soft_iou
+from mmseg_nondecomp.functional.soft_project_tau import soft_project_tau
 from mmseg_nondecomp.functional.topk_marginals import topk_marginals
 
 __all__ = [
@@ -25,8 +27,10 @@ __all__ = [
     'lovasz_hinge',
     'lovasz_softmax',
     'max_pooling_weights',
+    'project_tau',
     'prox_lovasz_hinge',
     'smooth_topk_loss',
     'soft_iou',
+    'soft_project_tau',
     'topk_marginals',
 ]

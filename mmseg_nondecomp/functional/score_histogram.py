@@ -59,3 +59,16 @@ def average_precisions(counts: Tensor) -> Tensor:
     precision = positives.double() / (positives + negatives).clamp(min=1)
     average = (precision * of_cell).sum(1) / of_cell.sum(1).clamp(min=1)
     return torch.where((counts[:, :, -1] > 0).any(1), torch.nan, average)
+
+
+def areas_under_roc(counts: Tensor) -> Tensor:
+    """The area under the ROC curve of each query from its counts [K, 2, T + 1]; a pair in one cell counts a half.
+
+    Returns:
+        Of shape [K], float64; 0 for a query without positives or negatives, NaN for one with an item without order.
+    """
+    negatives, positives = counts[:, 0, :-1].double(), counts[:, 1, :-1].double()
+    below = negatives.cumsum(1) - negatives / 2
+    pairs = positives.sum(1) * negatives.sum(1)
+    area = (positives * below).sum(1) / pairs.clamp(min=1)
+    return torch.where((counts[:, :, -1] > 0).any(1), torch.nan, area)

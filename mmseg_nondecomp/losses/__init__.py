@@ -6,6 +6,7 @@ from mmseg_nondecomp.losses.hard_topk_loss import HardTopKLoss
 from mmseg_nondecomp.losses.loss_max_pooling import LossMaxPooling
 from mmseg_nondecomp.losses.lovasz_hinge_loss import LovaszHingeLoss
 from mmseg_nondecomp.losses.lovasz_softmax_loss import LovaszSoftmaxLoss
+from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
 from mmseg_nondecomp.losses.smooth_topk_loss import SmoothTopKLoss
 from mmseg_nondecomp.losses.soft_iou_loss import SoftIoULoss
 
@@ -16,6 +17,7 @@ __all__ = [
     'LossMaxPooling',
     'LovaszHingeLoss',
     'LovaszSoftmaxLoss',
+    'SMeasureLoss',
     'SmoothTopKLoss',
     'SoftIoULoss',
 ]

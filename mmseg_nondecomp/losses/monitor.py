@@ -15,6 +15,15 @@ def is_logged() -> bool:
     return MessageHub.get_current_instance().get_info('loop_stage') == 'train'
 
 
+def training_iteration() -> int | None:
+    """The iteration of the Runner that trains; None where there is none."""
+    if not is_logged():
+        return None
+    from mmengine.logging import MessageHub
+
+    return MessageHub.get_current_instance().get_info('iter')
+
+
 def log_scalar(name: str, value: Tensor) -> None:
     """Show a number as ``train/<name>`` in MMEngine's log and visualisers while a Runner trains; else do nothing."""
     if not is_logged():

@@ -50,6 +50,25 @@ class SumOverProcesses:
         return scaled + (self(part.detach().clone()) - scaled).detach()
 
 
+def rows_of_all_processes(*parts: Tensor) -> tuple[Tensor, ...]:
+    """The rows of tensors of one length, those of all processes in the order of their ranks.
+
+    A collective: every process has to call it, with any number of rows.
+    """
+    if not _in_a_group() or dist.get_world_size() == 1:
+        return parts
+    lengths = [torch.zeros((), dtype=torch.long, device=parts[0].device) for _ in range(dist.get_world_size())]
+    dist.all_gather(lengths, torch.full_like(lengths[0], len(parts[0])))
+    longest = int(max(lengths))
+    gathered = []
+    for part in parts:
+        own = torch.cat([part, part.new_zeros(longest - len(part), *part.shape[1:])])
+        found = [torch.empty_like(own) for _ in lengths]
+        dist.all_gather(found, own)
+        gathered.append(torch.cat([rows[: int(length)] for rows, length in zip(found, lengths, strict=True)]))
+    return tuple(gathered)
+
+
 def mean_over_sets(row_losses: Tensor, valid: Tensor) -> Tensor:
     """The mean of the losses [R] of those sets that have any item; 0 if none has."""
     filled = valid.any(1)

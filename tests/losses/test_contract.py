@@ -44,6 +44,12 @@ CASES = {
         (SIGMOID, dict(mode='negative', epsilon=4.0, per_class=False)),
         (SIGMOID, dict(mode='hinge', scope='image', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
     ],
+    'SMeasureLoss': [
+        (SIGMOID, dict()),
+        (SIGMOID, dict(measure='precision_at_recall', target=0.8, surrogate='hinge', loss_weight=0.5)),
+        (SIGMOID, dict(measure='recall_at_precision', target=0.4, proxy=False, scope='world')),
+        (SIGMOID, dict(measure='auc_roc', anchors=3, class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
+    ],
     'SmoothTopKLoss': [
         (SOFTMAX, dict(k=2)),
         (SOFTMAX, dict(k=1, tau=0.1, loss_weight=0.5)),

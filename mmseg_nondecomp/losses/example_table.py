@@ -1,0 +1,123 @@
+"""A variable τ and a multiplier λ for each example of a data set, as the S-measures paper has them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.project_tau import project_tau
+from mmseg_nondecomp.losses.dual_state import StepSizes
+from mmseg_nondecomp.losses.scope import rows_of_all_processes
+
+
+class ExampleTable:
+    r"""The variables of the constraints :math:`\tau_i \le z_i` of the positives, found by the id of their example.
+
+    The Lagrangian has :math:`-w \tau_i + \lambda_i (\tau_i - z_i)` for each, where w is what it pays for a true
+    positive. In each step the τ of the examples seen in it descend. A projection takes those seen since the last, and
+    no others, below the margin, and raises their λ. An example that is new starts where its score has the Lagrangian
+    least: at τ = min(ε, z), with λ = w where that is z. All is kept on the CPU, in float64.
+    """
+
+    def __init__(self) -> None:
+        self.rows: dict[int, int] = {}
+        self.values = torch.zeros(0, 1, 3, dtype=torch.float64)
+        """τ, λ and the last score of each example in each query, [M, Q, 3]."""
+        self.positive = torch.zeros(0, 1, dtype=torch.bool)
+        self.touched: set[int] = set()
+        self.waiting: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def prices(
+        self, ids: Tensor | None, scores: Tensor, epsilon: Tensor, pay: Tensor, damping: float
+    ) -> tuple[Tensor, Tensor]:
+        """The τ of examples, and what a unit of their score is worth, of the shape of the scores [n, Q]."""
+        start, price = torch.minimum(scores, epsilon), pay * (scores < epsilon)
+        places = [] if ids is None else [self.rows.get(key, -1) for key in ids.tolist()]
+        if max(places, default=-1) < 0:
+            return start, price
+        known = torch.tensor(places, device=scores.device).unsqueeze(1) >= 0
+        tau, lam, _ = self.values[[max(place, 0) for place in places]].to(scores).unbind(-1)
+        priced = (lam + damping * (tau - scores)).clamp(min=0)
+        return torch.where(known, tau, start), torch.where(known, priced, price)
+
+    def see(self, ids: Tensor | None, scores: Tensor, positive: Tensor) -> None:
+        """Take down examples of all processes for the next step; those whose scores are no numbers are left out."""
+        if ids is None:
+            return
+        finite = scores.isfinite().all(1)
+        own = ids[finite].long().to(scores.device), scores[finite].double(), positive[finite].to(torch.uint8)
+        of_all = rows_of_all_processes(*own)
+        self.waiting.append((of_all[0].cpu(), of_all[1].cpu(), of_all[2].cpu().bool()))
+
+    def descend(self, epsilon: Tensor, pay: Tensor, sizes: StepSizes) -> None:
+        """Start the variables of new examples, take the scores of all that wait, and move their τ downhill."""
+        epsilon, pay = epsilon.cpu(), pay.cpu()
+        for ids, scores, positive in self.waiting:
+            last = {key: place for place, key in enumerate(ids.tolist())}
+            new = [place for key, place in last.items() if key not in self.rows]
+            for key in last:
+                self.rows.setdefault(key, len(self.rows))
+            begin = torch.stack([scores.minimum(epsilon), pay * (scores < epsilon), scores], -1)[new]
+            self.values = torch.cat([self.values, begin]) if len(self.values) else begin
+            self.positive = torch.cat([self.positive, positive[new]]) if len(self.positive) else positive[new]
+            rows, places = [self.rows[key] for key in last], list(last.values())
+            self.values[rows, :, 2], self.positive[rows] = scores[places], positive[places]
+            tau, lam, score = self.values[rows].unbind(-1)
+            price = (lam + sizes.damping * (tau - score)).clamp(min=0)
+            self.values[rows, :, 0] = tau - sizes.eta_tau * (price - pay)
+            self.touched.update(rows)
+        self.waiting.clear()
+
+    def project(self, epsilon: Tensor, slope: Tensor, sizes: StepSizes, free: bool) -> tuple[Tensor, Tensor]:
+        """Project the τ that were seen, and the margins with them; raise the λ.
+
+        Args:
+            epsilon: The margins, of shape [Q].
+            slope: The derivatives by the margins of what the Lagrangian has beside the τ, of shape [Q].
+            sizes: The step sizes.
+            free: Whether the margins move.
+
+        Returns:
+            The margins, and the means of the τ of positives that were seen, NaN where there are none; of shape [Q].
+        """
+        rows = sorted(self.touched)
+        self.touched.clear()
+        if not rows:
+            return epsilon, torch.full_like(epsilon, torch.nan)
+        tau, lam, score = self.values[rows].unbind(-1)
+        positive = self.positive[rows]
+        n = positive.sum(0)
+        bound = epsilon.cpu()
+        masked = torch.where(positive, tau, -torch.inf).T
+        if free:
+            # In the sum over these examples, each of whose τ takes steps of its own, the slope counts n times.
+            masked, bound = project_tau(masked, torch.where(n > 0, bound - sizes.eta_epsilon * n * slope.cpu(), bound))
+        tau = torch.where(positive, torch.minimum(masked.T, bound), tau)
+        lam = torch.where(positive, (lam + sizes.eta_lambda * (tau - score)).clamp(min=0), lam)
+        self.values[rows] = torch.stack([tau, lam, score], -1)
+        mean = torch.where(positive, tau, 0).sum(0) / n
+        return bound.to(epsilon.device), mean.to(epsilon.device)
+
+    def as_dict(self) -> dict[str, Tensor]:
+        """For a checkpoint."""
+        n_queries = self.values.shape[1]
+        empty = torch.zeros(0, dtype=torch.long), torch.zeros(0, n_queries).double(), torch.zeros(0, n_queries).bool()
+        waiting = [torch.cat(parts) for parts in zip(*self.waiting, strict=True)] if self.waiting else empty
+        return {
+            'ids': torch.tensor(list(self.rows), dtype=torch.long),
+            'values': self.values,
+            'positive': self.positive,
+            'touched': torch.tensor(sorted(self.touched), dtype=torch.long),
+            **dict(zip(('waiting_ids', 'waiting_scores', 'waiting_positive'), waiting, strict=True)),
+        }
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Take what a checkpoint has."""
+        self.rows = {key: row for row, key in enumerate(state['ids'].tolist())}
+        self.values, self.positive = state['values'].clone(), state['positive'].clone()
+        self.touched = set(state['touched'].tolist())
+        waiting = tuple(state[f'waiting_{name}'] for name in ('ids', 'scores', 'positive'))
+        self.waiting = [waiting] if len(waiting[0]) else []  # type: ignore[list-item]

@@ -1,0 +1,358 @@
+"""S-measures by reparameterized dual ascent, as a registered loss."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
+from mmseg_nondecomp.functional.rate_problem import AREAS, rate_problem
+from mmseg_nondecomp.losses.base import SetLoss, check_reduction
+from mmseg_nondecomp.losses.dual_state import DualState, StepSizes, check_step_sizes
+from mmseg_nondecomp.losses.example_table import ExampleTable
+from mmseg_nondecomp.losses.monitor import is_logged, log_scalar, training_iteration
+from mmseg_nondecomp.losses.rated_items import RatedItems, Sums, check_surrogate, rated_items
+from mmseg_nondecomp.losses.scope import reduction_over
+from mmseg_nondecomp.registry import MODELS
+
+
+@MODELS.register_module()
+class SMeasureLoss(SetLoss):
+    r"""F_β, precision at a recall, recall at a precision, or the area under a curve, by dual ascent on a Lagrangian.
+
+    Each measure is a linear cost of two rates under a linear constraint on them
+    (:mod:`mmseg_nondecomp.functional.rate_problem`). Of a head with one channel, items with a score above 0 are taken
+    for positives, those of label 1; of one with two, the score is their difference; with more channels each class is a
+    query of its own against the rest, and the loss is the mean over queries. For F_β the loss is
+
+    .. math:: L = \beta^2 \varepsilon + r \operatorname{mean}_{S^-} \max(0, \varepsilon + z_j)
+       + \mu \left( 1 - \operatorname{mean}_{S^+} \min(\varepsilon, z_i) \right)
+
+    with r negatives for each positive, and with ``per_example=True``, the paper's own form (4),
+
+    .. math:: L = \beta^2 \varepsilon + r \operatorname{mean}_{S^-} \max(0, \varepsilon + z_j)
+       + \mu (1 - \operatorname{mean}_{S^+} \tau_i) + \operatorname{mean}_{S^+} \lambda_i (\tau_i - z_i).
+
+    The first is the second at its least over τ. The paper has sums for means, and a μ of the opposite sign. A
+    Lagrangian says little as a number and may be negative: the log has the true measure on the batch as
+    ``train/<loss_name>_<measure>``, and ``train/<loss_name>_violation``, above 0 where the constraint does not hold.
+
+    The network descends on L with whatever trains it. Margins, thresholds and multipliers are no parameters of it: the
+    loss moves them by steps of its own, with what all processes have seen. A Runner of MMEngine has them move in each
+    iteration, or as `DualAscentHook` says; in a loop of your own call ``loss.step()`` after the optimizer's. They are
+    in the ``state_dict``; when a Runner begins a training that is not resumed, they begin anew.
+
+    Gradients come from the bounds, multipliers by default from the true rates (``proxy=True``): bounds are far above
+    the rates unless the classes are almost separable, and multipliers that follow bounds end far from the target.
+
+    Args:
+        measure: ``'f_beta'``, ``'precision_at_recall'`` (the recall of the constraint is ``target``),
+            ``'recall_at_precision'``, ``'auc_roc'`` or ``'auc_pr'``.
+        beta: How many times as much the recall counts as the precision in F_β.
+        target: The recall or the precision that is asked for.
+        anchors: The number of operating points of an area, each with a threshold of its own.
+        surrogate: What bounds the rates: ``'hinge'`` as above and as in the paper, or ``'logistic'``, a smooth
+            function, which does not give up where classes overlap. By default the hinge with ``per_example`` and else
+            the other.
+        proxy: Whether multipliers and margins follow the true rates instead of their bounds.
+        per_example: Whether each example has a τ and a λ of its own, kept by the ``ids`` that the loss is called with;
+            scores are then of shape [N, C], and the surrogate is the hinge.
+        classes: With several queries, those that are averaged.
+        class_weight: Makes the mean over queries a weighted one.
+        eta_epsilon: The step size of the margin ε of F_β; the paper's.
+        eta_threshold: The step size of the thresholds of an area.
+        eta_mu: The step size of μ. The paper's, 1e-5, leaves it where it starts.
+        eta_tau: The step size of τ; the paper's.
+        eta_lambda: The step size of λ. The paper's is 1e-3.
+        damping: What the price of a constraint has of its present violation beside the multiplier, which keeps both
+            from swinging (an augmented Lagrangian).
+        momentum: What an iteration leaves of the counts from which the rates of multipliers are taken.
+        use_sigmoid: Only for MMDetection's dense heads, which read it from the config. With a single class, label 0 is
+            then the object, as MMDetection has it.
+        scope: ``'batch'``, where each process divides by the number of its own items, or ``'world'``, by that of all.
+        loss_weight: The factor of this loss in the objective, the paper's α.
+        loss_name: The key in the log.
+
+    Raises:
+        TypeError: If an argument is unknown or of a wrong type.
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> import torch
+        >>> loss = SMeasureLoss(measure='precision_at_recall', target=0.9)
+        >>> scores = torch.zeros(8, 1, requires_grad=True)
+        >>> loss(scores, torch.tensor([0, 0, 0, 0, 0, 0, 1, 1])).backward()
+        >>> loss.step()
+
+        A binary head of MMSegmentation, its multipliers moved in each iteration::
+
+            model = dict(decode_head=dict(out_channels=1, threshold=0.5, loss_decode=[
+                dict(type='CrossEntropyLoss', use_sigmoid=True),
+                dict(type='SMeasureLoss', measure='f_beta', loss_weight=0.1)]))
+
+    Reference:
+        S. N. Ravi, A. Venkatesh, G. M. Fung, V. Singh: Optimizing nondecomposable data dependent regularizers via
+        Lagrangian reparameterization offers significant performance and efficiency gains. AAAI 2020.
+        https://arxiv.org/abs/1909.12398
+    """
+
+    class_weight: Tensor | None
+
+    def __init__(
+        self,
+        measure: str = 'f_beta',
+        beta: float = 1.0,
+        target: float | None = None,
+        anchors: int = 10,
+        surrogate: str | None = None,
+        proxy: bool = True,
+        per_example: bool = False,
+        classes: Classes = 'present',
+        class_weight: Sequence[float] | None = None,
+        eta_epsilon: float = 1e-2,
+        eta_threshold: float = 1e-2,
+        eta_mu: float = 5e-2,
+        eta_tau: float = 1e-2,
+        eta_lambda: float = 1e-1,
+        damping: float = 1.0,
+        momentum: float = 0.9,
+        use_sigmoid: bool | None = None,
+        scope: str = 'batch',
+        loss_weight: float = 1.0,
+        loss_name: str = 'loss_s_measure',
+        **leaked: Any,
+    ) -> None:
+        if use_sigmoid is not None and use_sigmoid is not True:
+            leaked['use_sigmoid'] = use_sigmoid
+        super().__init__(loss_weight, loss_name, scope, leaked)
+        self.problem = rate_problem(measure, beta, target, anchors)
+        self.surrogate = surrogate or ('hinge' if per_example else 'logistic')
+        check_surrogate(self.surrogate)
+        if scope == 'image':
+            raise ValueError(
+                "Parameter `scope` should be 'batch' or 'world': multipliers belong to the measure of a data set. "
+                "Found 'image'."
+            )
+        if per_example and (measure in AREAS or self.surrogate != 'hinge'):
+            raise ValueError(
+                'Parameter `per_example` should be False but for a measure at one operating point, and with '
+                f"`surrogate='hinge'`. Found True with {measure!r} and {self.surrogate!r}."
+            )
+        check_classes(classes)
+        self.measure, self.beta, self.target = measure, beta, target
+        self.proxy, self.per_example, self.classes = proxy, per_example, classes
+        self.use_sigmoid = bool(use_sigmoid)
+        self.sizes = StepSizes(eta_epsilon, eta_threshold, eta_mu, eta_tau, eta_lambda, damping, momentum)
+        check_step_sizes(self.sizes)
+        self.register_buffer('class_weight', class_weights(class_weight), persistent=False)
+        self.follows_runner = True
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget all that was seen, and begin with margins and multipliers of one."""
+        self.state: DualState | None = None
+        self.examples = ExampleTable() if self.per_example else None
+        self._iteration: int | None = None
+
+    def forward(
+        self,
+        pred: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        ignore_index: int | None = None,
+        ids: Tensor | None = None,
+        **kwargs: Any,
+    ) -> Tensor:
+        """The Lagrangian, in the call form of any of the three toolboxes.
+
+        Args:
+            pred: Scores, of shape [N, C, *].
+            target: Class indices [N, *], of which C is none of the classes, or a share for each class [N, C, *].
+            weight: How much each item counts [N, *]; 0 takes it out.
+            avg_factor: Accepted and not used: rates are means.
+            reduction_override: Anything but ``'none'``: a set has a loss, its items have none.
+            ignore_index: The label that takes an item out. By default 255, where it cannot be a class.
+            ids: With ``per_example``, a number for each example that stays the same, int64 of shape [N].
+            **kwargs: What a head passes to losses of other kinds.
+
+        Returns:
+            A scalar; 0, attached to the graph, if there is nothing to rate.
+
+        Raises:
+            TypeError: If a dtype does not fit.
+            ValueError: If a shape does not fit, a label is no class, or ``ids`` are missing.
+        """
+        check_reduction(reduction_override)
+        if reduction_override == 'none':
+            raise ValueError(
+                'Parameter `reduction_override` should not be "none" for SMeasureLoss: the measure is one of all items '
+                'together. Found "none".'
+            )
+        observes = self.training and torch.is_grad_enabled()
+        if observes and self.follows_runner:
+            self._keep_time()
+        items = rated_items(pred, target, weight, ignore_index, self.use_sigmoid)
+        if self.per_example:
+            self._check_ids(ids, pred)
+        state = self._state_of(items)
+        losses, present = self._lagrangians(items, state, ids)
+        if observes:
+            self._observe(items, state, ids)
+        filled = (items.positive + items.negative > 0).any().view(1)
+        return self.loss_weight * class_average(
+            losses.unsqueeze(0), present.unsqueeze(0), filled, self.classes, self.class_weight
+        )
+
+    @torch.no_grad()
+    def step(self, ascend: bool = True) -> None:
+        """Move margins, thresholds and τ down, and with ``ascend``, project the τ and move the multipliers up.
+
+        It goes by what was seen since the last step in calls that a gradient was to be taken of. All processes have
+        to do it together. Where nothing was seen, nothing moves.
+        """
+        state = self.state
+        if state is None:
+            return
+        state.learn()
+        rates = state.rates()
+        violation = state.violation(self.problem, rates, self.proxy)
+        if self.examples is not None:
+            pay, charge = self.problem.prices(state.price, rates.r)
+            self.examples.descend(state.epsilon[:, 0], pay[:, 0], self.sizes)
+            if ascend:
+                slope = self.problem.cost_epsilon + charge * (rates.fp if self.proxy else rates.b_by_epsilon)
+                free = self.measure == 'f_beta'
+                bound, tau = self.examples.project(state.epsilon[:, 0], slope[:, 0], self.sizes, free)
+                state.epsilon = bound.clamp(min=1).unsqueeze(1)
+                if not self.proxy:
+                    from_tau = self.problem.violation(tau.unsqueeze(1), rates.b, rates.r)
+                    violation = torch.where(from_tau.isnan(), violation, from_tau)
+        elif self.measure == 'f_beta':
+            state.move_epsilon(self.problem, rates, self.sizes, self.proxy)
+        if self.measure in AREAS:
+            state.move_threshold(self.problem, rates, self.sizes)
+        if ascend:
+            state.ascend(violation, self.sizes)
+
+    def _keep_time(self) -> None:
+        """Step once in each iteration of a Runner, before what it has to say next; begin anew with a training."""
+        iteration = training_iteration()
+        if iteration is None or iteration == self._iteration:
+            return
+        if iteration == 0:
+            self.reset()
+        else:
+            self.step()
+        self._iteration = iteration
+
+    def _state_of(self, items: RatedItems) -> DualState:
+        """The variables of the queries that a head has."""
+        n_queries, device = len(items.scores), items.scores.device
+        if self.state is None:
+            self.state = DualState.start(n_queries, len(self.problem.cost), device)
+        if len(self.state.epsilon) != n_queries:
+            raise ValueError(
+                'Parameter `pred` should keep its number of classes: there are multipliers for '
+                f'{len(self.state.epsilon)}. Found {n_queries}.'
+            )
+        if self.state.epsilon.device != device:
+            self.state = self.state.to(device)
+        if self.problem.cost.device != device:
+            self.problem = self.problem.to(device)
+        return self.state
+
+    def _lagrangians(self, items: RatedItems, state: DualState, ids: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The Lagrangian of each query, and whether it has had positives, of shape [Q]."""
+        reduction = reduction_over(self.scope)
+        here = reduction(items.counts())
+        seen = state.counts + here
+        # How many positives and negatives a call of this size has, of all that were seen: no mean over a few positives.
+        expected = (seen * here.sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1e-6)).clamp(min=1e-6)
+        pay, charge = self.problem.prices(state.price, seen[:, 1:] / seen[:, :1].clamp(min=1e-6))
+        total = self.problem.cost + self.problem.cost_epsilon * state.epsilon + self.problem.limit * state.price
+        total = (total - pay * state.epsilon).to(items.scores.dtype)
+        parts = []
+        for k in range(len(self.problem.cost)):
+            epsilon, threshold, w_pos, w_neg = (
+                part[:, k : k + 1].to(items.scores.dtype) for part in (state.epsilon, state.threshold, pay, charge)
+            )
+            shifted = items.above(threshold)
+            if self.examples is None:
+                positives = w_pos * shifted.penalties(True, epsilon, self.surrogate)
+            else:
+                scores = shifted.scores
+                found = self.examples.prices(ids, scores.detach().T, epsilon.T, w_pos.T, self.sizes.damping)
+                tau, price = (part.T for part in found)
+                positives = w_pos * (epsilon - tau) + price * (tau - scores)
+            negatives = w_neg * shifted.penalties(False, epsilon, self.surrogate)
+            n_pos, n_neg = expected.to(items.scores.dtype).unbind(1)
+            parts.append(items.sum_positive(positives) / n_pos + items.sum_negative(negatives) / n_neg)
+        return (total + reduction.total(torch.stack(parts, 1))).mean(1), seen[:, 0] > 0
+
+    @torch.no_grad()
+    def _observe(self, items: RatedItems, state: DualState, ids: Tensor | None) -> None:
+        """Take down what the multipliers will go by, of all processes; log the measure."""
+        with_bounds = not self.proxy or self.measure in AREAS
+        sums = reduction_over('world')(items.sums(state.epsilon, state.threshold, self.surrogate, with_bounds))
+        state.pending += sums
+        if self.examples is not None:
+            self.examples.see(ids, items.scores.T, (items.positive > 0).T)
+        if is_logged():
+            self._log(items, Sums(*sums.unbind(-1)), state)
+
+    def _log(self, items: RatedItems, sums: Sums, state: DualState) -> None:
+        measured = items.measures(self.measure, self.beta, sums)
+        present = (sums.n_pos[:, 0] > 0) & (sums.n_neg[:, 0] > 0)
+        for name, values in measured.items():
+            if present.any():
+                log_scalar(f'{self.loss_name}_{name}', values[present].mean())
+        rates = state.rates_of(sums)
+        violation = state.violation(self.problem, rates, self.proxy)
+        if present.any():
+            log_scalar(f'{self.loss_name}_violation', violation[present].mean())
+
+    def _check_ids(self, ids: Tensor | None, pred: Tensor) -> None:
+        if ids is None or ids.is_floating_point() or pred.dim() != 2 or ids.shape != pred.shape[:1]:
+            found = 'None' if ids is None else f'{ids.dtype} of shape {tuple(ids.shape)}'
+            raise ValueError(
+                'Parameter `ids` should hold a number for each example, of shape [N] for scores [N, C], with '
+                f'`per_example=True`. Found {found} for scores of shape {tuple(pred.shape)}.'
+            )
+
+    def get_extra_state(self) -> dict[str, dict[str, Tensor]]:
+        """Margins, thresholds, multipliers and counts, for ``state_dict``."""
+        kept = {'queries': self.state, 'examples': self.examples}
+        return {name: part.as_dict() for name, part in kept.items() if part is not None}
+
+    def set_extra_state(self, state: dict[str, dict[str, Tensor]]) -> None:
+        """Take those of a checkpoint."""
+        self.reset()
+        if 'queries' in state:
+            self.state = DualState.from_dict(state['queries'])
+        if 'examples' in state and self.examples is not None:
+            self.examples.load(state['examples'])
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        *others: Any,
+    ) -> None:
+        """A checkpoint of a training with another loss has no such state, and need not."""
+        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, *others)
+        missing_keys[:] = [key for key in missing_keys if key != f'{prefix}_extra_state']
+
+    def extra_repr(self) -> str:
+        """The settings, as ``print(model)`` shows them."""
+        target = '' if self.target is None else f', target={self.target}'
+        beta = f', beta={self.beta}' if self.measure == 'f_beta' else ''
+        return (
+            f'measure={self.measure!r}{beta}{target}, surrogate={self.surrogate!r}, proxy={self.proxy}, '
+            f'per_example={self.per_example}, scope={self.scope!r}'
+        )
