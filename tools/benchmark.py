@@ -2,6 +2,9 @@
 
 Times of different machines and days do not compare; ratios within one run do. Each candidate is timed in turns with the
 others, so that a busy machine slows all of them alike. Results go to ``benchmarks/<name>.json``.
+
+Peers that are not installed are left out. Some would bring a torchvision or another torch along, of which their losses
+need nothing: ``pip install --no-deps --target peers libauc`` and ``PYTHONPATH=peers`` are enough for LibAUC's.
 """
 
 import argparse
@@ -201,19 +204,31 @@ def ap(repeats: int) -> list[dict[str, Any]]:
             'positive update': lambda p=many_pos, x=shuffled: loss_augmented_ranking(p, x, 0.1),
         }
         rows += timed(steps, f'1 000 x {n_neg:,}'.replace(',', ' '), min(repeats, 10))
-    for n in (4096, 65_536):
-        generator = torch.Generator().manual_seed(0)
-        x = torch.randn(n, generator=generator, requires_grad=True)
-        target = (torch.rand(n, generator=generator) < 0.02).long()
-        losses: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-            'binary cross-entropy': lambda x, y: F.binary_cross_entropy_with_logits(x, y.to(x.dtype)),
-            'direct AP loss, positive': direct_ap_loss,
-            'direct AP loss, negative': partial(direct_ap_loss, mode='negative'),
-            'smooth AP over pairs': smooth_ap_loss,
-        }
-        training_steps = {name: training_step(loss, x, target) for name, loss in losses.items()}
-        rows += compare(training_steps, f'{n} items, 2 % positives', x, min(repeats, 10))
-    return rows
+    return rows + [row for n in (4096, 16_384, 65_536) for row in ap_steps(n, min(repeats, 10))]
+
+
+def ap_steps(n: int, repeats: int) -> list[dict[str, Any]]:
+    """A step of each loss of the average precision on n items, 2 percent of which are positives."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(n, generator=generator, requires_grad=True)
+    target = (torch.rand(n, generator=generator) < 0.02).long()
+    losses: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        'binary cross-entropy': lambda x, y: F.binary_cross_entropy_with_logits(x, y.to(x.dtype)),
+        'direct AP loss, positive': direct_ap_loss,
+        'direct AP loss, negative': partial(direct_ap_loss, mode='negative'),
+        'smooth AP over pairs': smooth_ap_loss,
+        **libauc_peer(n),
+    }
+    steps = {name: training_step(loss, x, target) for name, loss in losses.items()}
+    return compare(steps, f'{n} items, 2 % positives', x, repeats)
+
+
+def libauc_peer(n: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
+    """The average precision loss of LibAUC (SOAP) for a data set of n items; none where it is not installed."""
+    if not find_spec('libauc'):
+        return {}
+    loss = imported_without('libauc.losses.auc', 'libauc', 'libauc.losses', 'libauc.utils').APLoss(data_len=n)
+    return {'APLoss of LibAUC': lambda x, y: loss(x.sigmoid(), y, torch.arange(n))}
 
 
 def sampling(repeats: int) -> list[dict[str, Any]]:
@@ -299,13 +314,18 @@ def lovasz_peers() -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
 
 def losses_of_smp() -> Any:
     """The losses of segmentation-models-pytorch without its encoders, which need torchvision and timm."""
-    name = 'segmentation_models_pytorch'
-    if name not in sys.modules:
-        spec = find_spec(name)
-        package = types.ModuleType(name)
-        package.__spec__, package.__path__ = spec, list(spec.submodule_search_locations)
-        sys.modules[name] = package
-    return importlib.import_module(f'{name}.losses')
+    return imported_without('segmentation_models_pytorch.losses', 'segmentation_models_pytorch')
+
+
+def imported_without(module: str, *packages: str) -> Any:
+    """A module without what these packages, outer ones first, import when they are imported themselves."""
+    for name in packages:
+        if name not in sys.modules:
+            spec = find_spec(name)
+            package = types.ModuleType(name)
+            package.__spec__, package.__path__ = spec, list(spec.submodule_search_locations)
+            sys.modules[name] = package
+    return importlib.import_module(module)
 
 
 def one_hot(target: Tensor, n_classes: int) -> Tensor:
