@@ -31,8 +31,17 @@ def small(direct, monkeypatch):
     return direct
 
 
-def made_run(direct, ap, train_ap=0.5):
-    return direct.Run([direct.Point(0, 0.3, 0.4), direct.Point(5, ap, ap)], train_ap)
+def made_run(direct, ap, learning_rate=0.01):
+    best = direct.Parameters(learning_rate, None)
+    return direct.Run(best, [direct.Point(0, 0.3, 0.4), direct.Point(5, ap, ap)], {best: 0.5})
+
+
+def trained(direct, problem, data, seed, name, learning_rate, epsilon=1.0):
+    """The run of one training."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(direct, 'LEARNING_RATES', (learning_rate,))
+        patch.setattr(direct, 'EPSILONS', (epsilon,))
+        return direct.search(problem, data, seed, name)
 
 
 def joined(train, test):
@@ -95,6 +104,16 @@ class TestNetworks:
         assert 0.1 < scores[1].std() < 3
         assert scores[0].std() > 10
 
+    def test_a_large_start_is_of_normal_numbers_too(self, direct):
+        same, other = (
+            direct.untrained_network(direct.SYNTHETIC_LARGE, torch.Generator().manual_seed(seed)) for seed in (0, 1)
+        )
+        target = direct.target_network(direct.SYNTHETIC, torch.Generator().manual_seed(0))
+        assert all(map(torch.equal, same.parameters(), target.parameters()))
+        features, labels, _ = direct.generate(direct.SYNTHETIC_LARGE, 0)[0]
+        assert torch.equal(labels, direct.generate(direct.SYNTHETIC, 0)[0].labels)
+        assert direct.scores_of(other, features).std() > 10
+
     def test_the_linear_score_has_no_bias(self, direct):
         [weight] = direct.untrained_network(direct.LINEAR, torch.Generator().manual_seed(0)).parameters()
         assert weight.shape == (1, 10)
@@ -118,21 +137,25 @@ class TestMethods:
         mode, task = name.split('-')
         loss = {'AP': direct_ap_loss, '01': direct_zero_one_loss}[task]
         mode = {'pos': 'positive', 'neg': 'negative', 'hinge': 'hinge', 'per': 'perceptron'}[mode]
-        gradients = []
-        for value in (direct.METHODS[name](scores, labels, 3.0), loss(scores, labels, epsilon=3.0, mode=mode)):
-            gradients += torch.autograd.grad(value, scores)
-        assert torch.equal(*gradients)
-        assert gradients[0].any()
+        epsilons = torch.tensor([0.3, 3.0])
+        found = direct.METHODS[name](torch.stack([scores, 2 * scores]), labels, epsilons)
+        expected = [loss(x, labels, epsilon=e, mode=mode) for x, e in ((scores, 0.3), (2 * scores, 3.0))]
+        for ours, theirs in zip(found, expected, strict=True):
+            torch.testing.assert_close(ours, theirs)
+            gradients = [torch.autograd.grad(value, scores, retain_graph=True)[0] for value in (ours, theirs)]
+            torch.testing.assert_close(*gradients)
+            assert gradients[0].any()
 
     def test_logistic_is_cross_entropy(self, direct):
         scores, labels = torch.tensor([2.0, -1.0, 0.5]), torch.tensor([1, 0, 0])
-        expected = F.binary_cross_entropy_with_logits(scores, labels.float())
-        assert direct.METHODS['logistic'](scores, labels, None) == expected
+        expected = [F.binary_cross_entropy_with_logits(each, labels.float()) for each in (scores, -scores)]
+        found = direct.METHODS['logistic'](torch.stack([scores, -scores]), labels, torch.full((2,), torch.nan))
+        torch.testing.assert_close(found, torch.stack(expected))
 
     @pytest.mark.parametrize('name', METHODS)
     def test_learn_a_line(self, small, name):
         data = small.generate(small.LINEAR, 3)
-        run = small.train(small.LINEAR, data, 3, name, small.Parameters(0.1, 10.0))
+        run = trained(small, small.LINEAR, data, 3, name, 0.1, 10.0)
         assert run.curve[0].ap < 0.8
         assert run.ap > run.curve[0].ap + 0.1
         assert run.train_ap > 0.85
@@ -142,15 +165,13 @@ class TestMethods:
     def test_learn_a_network(self, small, name, monkeypatch):
         monkeypatch.setattr(small, 'N_STEPS', 100)
         data = small.generate(small.SYNTHETIC, 0)
-        run = small.train(small.SYNTHETIC, data, 0, name, small.Parameters(0.01, 10.0))
+        run = trained(small, small.SYNTHETIC, data, 0, name, 0.01, 10.0)
         assert run.train_ap > 0.8
         assert run.ap > run.curve[0].ap + 0.1
 
     def test_start_from_the_same_scores(self, small):
         data = small.generate(small.SYNTHETIC, 0)
-        runs = [
-            small.train(small.SYNTHETIC, data, 0, name, small.Parameters(0.01, 1.0)) for name in ('pos-AP', 'neg-01')
-        ]
+        runs = [trained(small, small.SYNTHETIC, data, 0, name, 0.01) for name in ('pos-AP', 'neg-01')]
         assert runs[0].curve[0].ap == runs[1].curve[0].ap
         assert runs[0].ap != runs[1].ap
 
@@ -168,7 +189,7 @@ class TestTraining:
     def test_the_curve_is_thinned_and_ends_with_the_last_step(self, small, monkeypatch):
         monkeypatch.setattr(small, 'MEASURE_EVERY', 20)
         data = small.generate(small.LINEAR, 0)
-        run = small.train(small.LINEAR, data, 0, 'logistic', small.Parameters(0.1, None))
+        run = trained(small, small.LINEAR, data, 0, 'logistic', 0.1)
         assert [point.step for point in run.curve] == [0, 20, 30]
         assert (run.ap, run.accuracy) == run.curve[-1][1:]
 
@@ -176,44 +197,102 @@ class TestTraining:
         features = torch.tensor([[5.0], [4.0], [3.0], [2.0]])
         given = direct.Items(features, torch.tensor([0, 1, 0, 0]), features[:, 0])
         test = direct.Items(features, torch.tensor([1, 0, 0, 0]), features[:, 0])
-        model = nn.Flatten()
-        assert direct.measure(model, given, test, 'neg-AP', 7) == direct.Point(7, 1.0, 1.0)
-        assert direct.measure(model, given, test, 'neg-01', 7) == direct.Point(7, 1.0, 0.25)
-        assert direct.measure(model, given, test, 'logistic', 7).accuracy == 0.25
+
+        def score(features):
+            return features[:, 0]
+
+        assert direct.measure(score, given, test, 'neg-AP', 7) == direct.Point(7, 1.0, 1.0)
+        assert direct.measure(score, given, test, 'neg-01', 7) == direct.Point(7, 1.0, 0.25)
+        assert direct.measure(score, given, test, 'logistic', 7).accuracy == 0.25
 
     def test_average_precision(self, direct):
         scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1])
         assert direct.average_precision(scores, labels) == pytest.approx((1 + 2 / 3) / 2)
         assert direct.average_precision(scores * torch.nan, labels) == 0
 
+    @pytest.mark.parametrize('name', ['pos-AP', 'neg-01', 'hinge-AP', 'logistic'])
+    def test_at_once_they_are_as_alone(self, small, name):
+        given, _ = small.generate(small.SYNTHETIC, 0)
+        grid = [small.Parameters(rate, epsilon) for rate in (0.003, 0.03) for epsilon in (0.3, 3.0)]
+        together = small.train(small.SYNTHETIC, given, 0, name, grid)
+        assert list(together.states) == [0, 10, 20, 30]
+        for i, parameters in enumerate(grid):
+            alone = small.train(small.SYNTHETIC, given, 0, name, [parameters])
+            scores = [
+                training.scores_of_one(training.states[10], index, given.features)
+                for training, index in ((together, i), (alone, 0))
+            ]
+            torch.testing.assert_close(*scores, rtol=1e-3, atol=1e-3)
+
+    def test_one_that_diverges_leaves_the_others_alone(self, small):
+        given, _ = small.generate(small.SYNTHETIC, 0)
+        grid = [small.Parameters(1e30, None), small.Parameters(0.01, None)]
+        training = small.train(small.SYNTHETIC, given, 0, 'hinge-01', grid)
+        found = training.scores(training.states[30], given.features)
+        assert not found[0].isfinite().all()
+        assert found[1].isfinite().all()
+        assert small.average_precision(found[1].detach(), given.labels) > 0.5
+
+    def test_the_optimiser_is_adam_with_a_learning_rate_for_each(self, direct):
+        generator = torch.Generator().manual_seed(0)
+        start, target = torch.randn(2, 3, 4, generator=generator)
+        ours = start.clone().requires_grad_()
+        theirs = [row.clone().requires_grad_() for row in start]
+        rates, factors = torch.tensor([0.1, 0.01, 1.0]), (1.0, 0.7, 0.4, 0.1)
+        optimizer = direct.Adam([ours], rates)
+        stock = [torch.optim.Adam([row], rate) for row, rate in zip(theirs, rates.tolist(), strict=True)]
+        for factor in factors:
+            optimizer.step(torch.autograd.grad((ours - target).pow(4).sum(), ours), factor)
+            for row, wanted, each, rate in zip(theirs, target, stock, rates.tolist(), strict=True):
+                each.zero_grad()
+                (row - wanted).pow(4).sum().backward()
+                each.param_groups[0]['lr'] = rate * factor
+                each.step()
+        torch.testing.assert_close(ours.detach(), torch.stack(theirs).detach(), rtol=1e-5, atol=1e-6)
+
 
 class TestGridSearch:
     @pytest.fixture
-    def trained(self, small, monkeypatch):
-        """Trainings that are not done; the better one is on the training set, the worse it is on the test set."""
+    def asked(self, small, monkeypatch):
+        """Trainings that are not done: the network scores by the feature that is the place in the grid."""
         asked = []
 
-        def train(problem, data, seed, name, parameters):
-            asked.append((data, seed, parameters))
-            train_ap = 0.5 + parameters.learning_rate + (parameters.epsilon == 1.0) / 10
-            return made_run(small, 1 - train_ap, train_ap)
+        def train(problem, given, seed, name, grid):
+            asked.append((problem, given, seed, name, grid))
+            picks = torch.eye(10)[: len(grid)].unsqueeze(1)
+            return small.Training(nn.Linear(10, 1, bias=False), {0: {'weight': -picks}, 30: {'weight': picks}})
 
         monkeypatch.setattr(small, 'train', train)
         return asked
 
-    def test_takes_the_best_on_the_training_set_of_the_first_seed(self, small, trained):
-        outcome = small.search_and_train(small.LINEAR, ['a', 'b', 'c'], [4, 5, 6], 'pos-AP')
-        assert outcome.best == small.Parameters(0.1, 1.0)
-        assert outcome.grid[outcome.best] == max(outcome.grid.values()) == pytest.approx(0.7)
-        pairs = list(itertools.product((0.01, 0.1), (1.0, 10.0)))
-        assert trained == [*(('a', 4, pair) for pair in pairs), ('b', 5, outcome.best), ('c', 6, outcome.best)]
-        assert [run.train_ap for run in outcome.runs] == pytest.approx([0.7] * 3)
+    def items(self, direct, *aps):
+        """Whose features have the average precisions 1/2 or 1."""
+        labels = torch.tensor([1, 0])
+        ordered = torch.tensor([[1.0, 0.0] if ap == 1 else [0.0, 1.0] for ap in aps] + [[0.0, 1.0]] * (10 - len(aps)))
+        return direct.Items(ordered.t(), labels, labels)
+
+    def test_takes_the_best_on_the_training_set(self, small, asked):
+        data = self.items(small, 0.5, 0.5, 1, 1), self.items(small, 1, 1, 0.5, 1)
+        run = small.search(small.LINEAR, data, 4, 'pos-AP')
+        grid = list(itertools.product((0.01, 0.1), (1.0, 10.0)))
+        assert asked == [(small.LINEAR, data[0], 4, 'pos-AP', grid)]
+        assert run.parameters == small.Parameters(0.1, 1.0), 'the first of equals'
+        assert run.grid == dict(zip(grid, [0.5, 0.5, 1.0, 1.0], strict=True))
+        assert (run.train_ap, run.ap) == (1, 0.5), 'the test set has no say'
+        assert [(point.step, point.ap) for point in run.curve] == [(0, 1.0), (30, 0.5)]
 
     @pytest.mark.parametrize(('name', 'size'), [('neg-01', 4), ('hinge-AP', 2), ('per-01', 2), ('logistic', 2)])
-    def test_only_direct_updates_have_an_epsilon(self, small, trained, name, size):
-        outcome = small.search_and_train(small.LINEAR, ['a'], [4], name)
-        assert len(outcome.grid) == len(trained) == size
-        assert (outcome.best.epsilon is None) == (size == 2)
+    def test_only_direct_updates_have_an_epsilon(self, small, asked, name, size):
+        data = self.items(small), self.items(small)
+        run = small.search(small.LINEAR, data, 4, name)
+        assert len(run.grid) == size
+        assert (run.parameters.epsilon is None) == (size == 2)
+
+    def test_the_edges_of_the_grid(self, direct):
+        for parameters in ((1e-3, 1.0), (1.0, None), (0.01, 0.01), (0.01, 100.0)):
+            assert direct.Parameters(*parameters).is_at_an_edge
+        for parameters in ((3e-3, 1.0), (0.1, None), (0.01, 0.03)):
+            assert not direct.Parameters(*parameters).is_at_an_edge
 
 
 class TestReproduction:
@@ -222,12 +301,8 @@ class TestReproduction:
         """Makes outcomes of two seeds: a good AP for the methods that are named, in this order."""
 
         def make(*names):
-            best = direct.Parameters(0.1, None)
             aps = {name: 0.9 - names.index(name) / 100 if name in names else 0.5 for name in METHODS}
-            return {
-                name: direct.Outcome({best: 0.5}, best, [made_run(direct, ap), made_run(direct, ap - 0.2)])
-                for name, ap in aps.items()
-            }
+            return {name: [made_run(direct, ap), made_run(direct, ap - 0.2)] for name, ap in aps.items()}
 
         return make
 
@@ -240,8 +315,13 @@ class TestReproduction:
             assert row['test AP']['mean'] == pytest.approx(sum(run['AP'] for run in runs) / 2)
             assert row['test 1 - AP']['mean'] == pytest.approx(1 - row['test AP']['mean'])
             grid = done.results['grid'][row['method']]
-            best = max(grid, key=lambda tried: tried['training AP'])
-            assert (row['learning rate'], row['ε'] or None) == (best['learning_rate'], best['epsilon'])
+            size = len(grid) // 2
+            best = [max(of_seed, key=lambda tried: tried['training AP']) for of_seed in (grid[:size], grid[size:])]
+            for run, tried in zip(runs, best, strict=True):
+                names = ('learning_rate', 'epsilon', 'training AP')
+                assert [run[name] for name in names] == [tried[name] for name in names]
+            assert row['learning rate'] == ', '.join(f'{tried["learning_rate"]:g}' for tried in best)
+            assert row['ε'] == ', '.join(f'{tried["epsilon"]:g}' for tried in best if tried['epsilon'])
             curve = done.results['curves'][row['method']]
             assert curve['step'] == [0, 10, 20, 30]
             assert curve['ap'][-1] == pytest.approx(row['test AP']['mean'])
@@ -280,6 +360,7 @@ class TestReproduction:
     def test_each_experiment_has_its_problem(self, direct, monkeypatch):
         monkeypatch.setattr(direct, 'reproduce', lambda problem, seeds: (problem, seeds))
         assert direct.synthetic([1]) == (direct.SYNTHETIC, [1])
+        assert direct.synthetic_large([1]) == (direct.SYNTHETIC_LARGE, [1])
         assert direct.linear([1]) == (direct.LINEAR, [1])
         assert direct.linear_noise([1]) == (direct.LINEAR_NOISE, [1])
 
@@ -301,8 +382,14 @@ class TestReproduction:
         made = outcomes('pos-AP', 'hinge-01')
         assert 'one label for all: none.' in direct.found(made, [1.0, 1.0], [0.1, 0.1])
         few = outcomes(*METHODS[1:])
-        assert few['pos-AP'].runs[0].accuracy == 0.5
+        assert few['pos-AP'][0].accuracy == 0.5
         assert 'one label for all: pos-AP.' in direct.found(few, [1.0, 1.0], [0.4, 0.4])
+
+    def test_methods_that_may_want_a_larger_grid_are_named(self, direct, outcomes):
+        made = outcomes('pos-AP')
+        assert 'in some seed: none.' in direct.found(made, [1.0, 1.0], [0.1, 0.1])
+        made['neg-01'][1] = made_run(direct, 0.5, learning_rate=1.0)
+        assert 'in some seed: neg-01.' in direct.found(made, [1.0, 1.0], [0.1, 0.1])
 
     def test_equals_are_no_win(self, direct, outcomes):
         assert 'first in 0 of 2 seeds' in direct.found(outcomes(), [1.0, 0.9], [0.5, 0.5])

@@ -2,20 +2,23 @@ r"""The synthetic data of the direct loss paper: updates towards a better AP or 
 
 In ``direct-synthetic`` (section 4.1) a network of four layers with random parameters scores points of a normal
 distribution, and the highest fifth of them are positives. A network of the same structure learns them from another
-random start. In ``direct-linear`` and ``direct-linear-noise`` (section 5.3) the label tells whether the coordinates of
-a point have a positive sum, a fifth of the labels are wrong in the latter (of those to test as well), and the score is
-linear.
+random start, which the paper does not describe: here its weights keep the scale of the scores, and in
+``direct-synthetic-large`` they are standard normal, as those of the target, so that the scores are sixty times as
+large. In ``direct-linear`` and ``direct-linear-noise`` (section 5.3) the label tells whether the coordinates of a point
+have a positive sum, a fifth of the labels are wrong in the latter (of those to test as well), and the score is linear.
 
 Nine methods: the positive and the negative update, the structured hinge and the perceptron, each for AP and for the 0-1
 loss, and cross-entropy. As in the paper, learning rate and ε of each are those with the best AP on the training set in
-the end (of equals the first), in one grid for all. They are searched on the first seed only. The others see them on new
-data, a new target and a new start.
+the end (of equals the first), in one grid for all methods. A seed is an experiment of its own, with its data, target,
+start and search: 63 trainings for a method with ε, 9 times as many as for one without.
 
 The paper leaves open the width of the network, the optimiser, the size of a batch and where an AP method puts its
 threshold. Here all methods take the same number of steps of Adam, with a learning rate that falls to nearly 0, on
 batches of 500 points. So AP methods see the AP of the batch, and the table of the negative update stays small. AP does
 not depend on a threshold. For the accuracy, AP methods call positive what is above the quantile of the training scores
 that leaves as many as there are positives. The other methods call positive what is above 0.
+
+All trainings of a search take their steps at once, as rows of one batch.
 
 Reference:
     Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
@@ -25,7 +28,7 @@ Reference:
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -33,14 +36,18 @@ import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from mmseg_nondecomp.functional import direct_ap_loss, direct_zero_one_loss
+from mmseg_nondecomp.functional import direct_ap_loss
+from mmseg_nondecomp.functional.direct_ap_loss import direct_ap_losses
+from mmseg_nondecomp.functional.direct_zero_one_loss import direct_zero_one_losses
 from reproductions import Reproduction, spread_over_seeds
 
 N_ITEMS, N_FEATURES, WIDTH = 20_000, 10, 20
 SHARE_OF_POSITIVES, NOISE = 0.2, 0.2
 BATCH, N_STEPS, MEASURE_EVERY = 500, 600, 25
-LEARNING_RATES, EPSILONS = (1e-3, 1e-2, 1e-1), (0.01, 0.1, 1.0, 10.0)
+LEARNING_RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 TICKS = (*(i / 10 for i in range(1, 10)), 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999, 0.999999)
 """Of the axes, as many as are in sight and have room."""
 ROOM_OF_TICK = 0.04
@@ -56,6 +63,8 @@ class Problem(NamedTuple):
     """How many numbers there are between the layers of the network."""
     noise: float = 0.0
     """The share of wrong labels."""
+    starts_large: bool = False
+    """Whether the network that learns starts from weights as large as those of the target."""
 
     @property
     def is_linear(self) -> bool:
@@ -64,6 +73,7 @@ class Problem(NamedTuple):
 
 
 SYNTHETIC = Problem((N_FEATURES, WIDTH, WIDTH, WIDTH, 1))
+SYNTHETIC_LARGE = SYNTHETIC._replace(starts_large=True)
 LINEAR = Problem((N_FEATURES, 1))
 LINEAR_NOISE = Problem((N_FEATURES, 1), NOISE)
 
@@ -81,9 +91,9 @@ class Items(NamedTuple):
 class Method(NamedTuple):
     """A loss, and how its line looks."""
 
-    loss: Callable[..., Tensor]
-    """Of the scores, the labels and, for direct losses, ε and the mode."""
-    mode: str | None
+    losses: Callable[..., Tensor] | None
+    """Direct losses of several rows of scores; None for cross-entropy."""
+    mode: str
     color: str
 
     @property
@@ -91,11 +101,14 @@ class Method(NamedTuple):
         """Whether ε belongs to its parameters."""
         return self.mode in ('positive', 'negative')
 
-    def __call__(self, scores: Tensor, labels: Tensor, epsilon: float | None) -> Tensor:
-        """The loss of a batch."""
-        if self.mode is None:
-            return self.loss(scores, labels.to(scores.dtype))
-        return self.loss(scores, labels, **({} if epsilon is None else {'epsilon': epsilon}), mode=self.mode)
+    def __call__(self, scores: Tensor, labels: Tensor, epsilons: Tensor) -> Tensor:
+        """The loss of a batch [n] for each training, of scores [T, n] and ε [T]."""
+        labels = labels.expand_as(scores)
+        if self.losses is None:
+            return F.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype), reduction='none').mean(1)
+        # F is linear in the scores: what ε does to them, 1 does to those by ε, and the gradient gets its 1 / ε.
+        scores = scores / epsilons.unsqueeze(1) if self.has_epsilon else scores
+        return self.losses(scores, labels == 1, torch.ones_like(labels, dtype=torch.bool), 1.0, self.mode)
 
 
 MODES = {
@@ -104,12 +117,12 @@ MODES = {
     'hinge': ('hinge', 'tab:green'),
     'per': ('perceptron', 'tab:orange'),
 }
-TASKS = {'AP': direct_ap_loss, '01': direct_zero_one_loss}
+TASKS = {'AP': direct_ap_losses, '01': direct_zero_one_losses}
 LOGISTIC = 'logistic'
-METHODS = {f'{mode}-{task}': Method(loss, *MODES[mode]) for task, loss in TASKS.items() for mode in MODES} | {
-    LOGISTIC: Method(F.binary_cross_entropy_with_logits, None, 'black')
+METHODS = {f'{mode}-{task}': Method(losses, *MODES[mode]) for task, losses in TASKS.items() for mode in MODES} | {
+    LOGISTIC: Method(None, LOGISTIC, 'black')
 }
-AP_METHODS = [name for name, method in METHODS.items() if method.loss is direct_ap_loss]
+AP_METHODS = [name for name, method in METHODS.items() if method.losses is direct_ap_losses]
 
 
 class Parameters(NamedTuple):
@@ -117,6 +130,13 @@ class Parameters(NamedTuple):
 
     learning_rate: float
     epsilon: float | None
+
+    @property
+    def is_at_an_edge(self) -> bool:
+        """Whether a larger grid might have something better."""
+        return self.learning_rate in (LEARNING_RATES[0], LEARNING_RATES[-1]) or (
+            self.epsilon is not None and self.epsilon in (EPSILONS[0], EPSILONS[-1])
+        )
 
 
 class Point(NamedTuple):
@@ -128,11 +148,17 @@ class Point(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A training."""
+    """The best training of a search."""
 
+    parameters: Parameters
     curve: list[Point]
-    train_ap: float
-    """In the end, on the training set."""
+    grid: dict[Parameters, float]
+    """The AP on the training set in the end, of all trainings."""
+
+    @property
+    def train_ap(self) -> float:
+        """In the end, on the training set."""
+        return self.grid[self.parameters]
 
     @property
     def ap(self) -> float:
@@ -145,19 +171,18 @@ class Run(NamedTuple):
         return self.curve[-1].accuracy
 
 
-class Outcome(NamedTuple):
-    """Of a method."""
-
-    grid: dict[Parameters, float]
-    """The AP on the training set."""
-    best: Parameters
-    runs: list[Run]
-    """For each seed."""
+Runs = dict[str, list[Run]]
+"""Of each method, for each seed."""
 
 
 def synthetic(seeds: Sequence[int]) -> Reproduction:
     """Labels from a random network."""
     return reproduce(SYNTHETIC, seeds)
+
+
+def synthetic_large(seeds: Sequence[int]) -> Reproduction:
+    """The same from a start with large scores."""
+    return reproduce(SYNTHETIC_LARGE, seeds)
 
 
 def linear(seeds: Sequence[int]) -> Reproduction:
@@ -171,32 +196,37 @@ def linear_noise(seeds: Sequence[int]) -> Reproduction:
 
 
 def reproduce(problem: Problem, seeds: Sequence[int]) -> Reproduction:
-    """Choose the parameters of each method on the first seed, and train with them on all."""
+    """Search the parameters of each method on each seed."""
     sets = [generate(problem, seed) for seed in seeds]
-    outcomes = {name: search_and_train(problem, sets, seeds, name) for name in METHODS}
+    runs: Runs = {
+        name: [search(problem, data, seed, name) for data, seed in zip(sets, seeds, strict=True)] for name in METHODS
+    }
     possible = [average_precision(test.truth, test.labels) for _, test in sets]
     one_label = [test.labels.bincount().max().item() / len(test.labels) for _, test in sets]
     rows = [
         {
             'method': name,
-            'learning rate': outcome.best.learning_rate,
-            'ε': '' if outcome.best.epsilon is None else outcome.best.epsilon,
-            'test AP': spread_over_seeds([run.ap for run in outcome.runs]),
-            'test 1 - AP': spread_over_seeds([1 - run.ap for run in outcome.runs]),
-            'test accuracy': spread_over_seeds([run.accuracy for run in outcome.runs]),
-            'training AP': spread_over_seeds([run.train_ap for run in outcome.runs]),
+            'learning rate': listed(run.parameters.learning_rate for run in of_method),
+            'ε': listed(run.parameters.epsilon for run in of_method if run.parameters.epsilon is not None),
+            'test AP': spread_over_seeds([run.ap for run in of_method]),
+            'test 1 - AP': spread_over_seeds([1 - run.ap for run in of_method]),
+            'test accuracy': spread_over_seeds([run.accuracy for run in of_method]),
+            'training AP': spread_over_seeds([run.train_ap for run in of_method]),
         }
-        for name, outcome in outcomes.items()
+        for name, of_method in runs.items()
     ]
     results = {
         'setting': {
             'items': N_ITEMS,
             'sizes of the network': problem.sizes,
             'label noise': problem.noise,
+            'start': 'standard normal' if problem.starts_large else 'normal, of variance 2 / inputs, biases 0',
             'batch': BATCH,
             'steps': N_STEPS,
             'optimiser': 'Adam, learning rate falling linearly to a hundredth',
-            'parameters': 'best AP on the training set of the first seed',
+            'parameters': 'best AP on the training set, for each method and seed',
+            'learning rates': LEARNING_RATES,
+            'ε': EPSILONS,
         },
         'summary': rows,
         'test AP of the scores that made the labels': spread_over_seeds(possible),
@@ -205,18 +235,24 @@ def reproduce(problem: Problem, seeds: Sequence[int]) -> Reproduction:
             {
                 'method': name,
                 'seed': seed,
+                **run.parameters._asdict(),
                 'AP': run.ap,
                 '1 - AP': 1 - run.ap,
                 'accuracy': run.accuracy,
                 'training AP': run.train_ap,
             }
-            for name, outcome in outcomes.items()
-            for seed, run in zip(seeds, outcome.runs, strict=True)
+            for name, of_method in runs.items()
+            for seed, run in zip(seeds, of_method, strict=True)
         ],
-        'grid': {name: grid_rows(outcome) for name, outcome in outcomes.items()},
-        'curves': {name: mean_curve(outcome.runs)._asdict() for name, outcome in outcomes.items()},
+        'grid': {name: [row for run in of_method for row in grid_rows(run)] for name, of_method in runs.items()},
+        'curves': {name: mean_curve(of_method)._asdict() for name, of_method in runs.items()},
     }
-    return Reproduction(results, rows, found(outcomes, possible, one_label), draw(outcomes, possible))
+    return Reproduction(results, rows, found(runs, possible, one_label), draw(runs, possible))
+
+
+def listed(numbers: Iterable[float]) -> str:
+    """Numbers in words."""
+    return ', '.join(f'{number:g}' for number in numbers)
 
 
 def generate(problem: Problem, seed: int) -> tuple[Items, Items]:
@@ -255,7 +291,9 @@ def target_network(problem: Problem, generator: torch.Generator) -> nn.Sequentia
 
 
 def untrained_network(problem: Problem, generator: torch.Generator) -> nn.Sequential:
-    """Random weights that keep the scale of the scores near that of the features."""
+    """Random weights, which keep the scale of the scores near that of the features unless they are to be large."""
+    if problem.starts_large:
+        return target_network(problem, generator)
     start = network(problem)
     with torch.no_grad():
         for parameter in start.parameters():
@@ -278,33 +316,92 @@ def average_precision(scores: Tensor, labels: Tensor) -> float:
     return 0.0 if math.isnan(value) else value
 
 
-def search_and_train(problem: Problem, sets: list[tuple[Items, Items]], seeds: Sequence[int], name: str) -> Outcome:
-    """The grid on the first seed, and the best of it on the others."""
-    epsilons = EPSILONS if METHODS[name].has_epsilon else (None,)
-    settings = [Parameters(*pair) for pair in itertools.product(LEARNING_RATES, epsilons)]
-    tried = {setting: train(problem, sets[0], seeds[0], name, setting) for setting in settings}
-    best = max(tried, key=lambda setting: tried[setting].train_ap)
-    others = [train(problem, data, seed, name, best) for data, seed in zip(sets[1:], seeds[1:], strict=True)]
-    return Outcome({setting: run.train_ap for setting, run in tried.items()}, best, [tried[best], *others])
-
-
-def train(problem: Problem, data: tuple[Items, Items], seed: int, name: str, parameters: Parameters) -> Run:
-    """Train from a random start."""
+def search(problem: Problem, data: tuple[Items, Items], seed: int, name: str) -> Run:
+    """The training of the grid that is the best on the training set."""
     given, test = data
+    epsilons = EPSILONS if METHODS[name].has_epsilon else (None,)
+    grid = [Parameters(*pair) for pair in itertools.product(LEARNING_RATES, epsilons)]
+    training = train(problem, given, seed, name, grid)
+    with torch.no_grad():
+        final = training.scores(training.states[N_STEPS], given.features)
+    reached = [average_precision(scores, given.labels) for scores in final]
+    best = reached.index(max(reached))
+    curve = [
+        measure(lambda features, at=at: training.scores_of_one(at, best, features), given, test, name, step)
+        for step, at in training.states.items()
+    ]
+    return Run(grid[best], curve, dict(zip(grid, reached, strict=True)))
+
+
+Weights = dict[str, Tensor]
+"""Those of several networks, one after another in the first dimension."""
+
+
+class Training(NamedTuple):
+    """Networks of one structure, trained at once."""
+
+    structure: nn.Module
+    states: dict[int, Weights]
+    """Their weights after some of the steps, the last of them too."""
+
+    def scores(self, weights: Weights, features: Tensor) -> Tensor:
+        """The scores of points [n, f] by each network, [T, n]."""
+
+        def of_one(own: Weights) -> Tensor:
+            return functional_call(self.structure, own, (features,)).squeeze(1)
+
+        return torch.vmap(of_one)(weights)
+
+    @torch.no_grad()
+    def scores_of_one(self, weights: Weights, index: int, features: Tensor) -> Tensor:
+        """The scores by one of them, [n]."""
+        return self.scores({name: each[index : index + 1] for name, each in weights.items()}, features)[0]
+
+
+def train(problem: Problem, given: Items, seed: int, name: str, grid: Sequence[Parameters]) -> Training:
+    """Train a network for each of the parameters, all from the same random start and on the same batches."""
     generator = torch.Generator().manual_seed(START + seed)
-    model = untrained_network(problem, generator)
-    optimizer = torch.optim.Adam(model.parameters(), parameters.learning_rate)
-    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, N_STEPS)
-    curve = [measure(model, given, test, name, 0)]
+    training = Training(untrained_network(problem, generator), {})
+    weights = {
+        key: start.detach().repeat(len(grid), *[1] * start.dim()).requires_grad_()
+        for key, start in training.structure.named_parameters()
+    }
+    optimizer = Adam(list(weights.values()), torch.tensor([each.learning_rate for each in grid]))
+    epsilons = torch.tensor([math.nan if each.epsilon is None else each.epsilon for each in grid])
+    training.states[0] = copied(weights)
     for step, batch in enumerate(batches(len(given.labels), generator), 1):
-        optimizer.zero_grad()
-        scores = model(given.features[batch]).squeeze(1)
-        METHODS[name](scores, given.labels[batch], parameters.epsilon).backward()
-        optimizer.step()
-        schedule.step()
+        losses = METHODS[name](training.scores(weights, given.features[batch]), given.labels[batch], epsilons)
+        # Each network has a loss of its own: the gradient of the sum is that of each.
+        optimizer.step(torch.autograd.grad(losses.sum(), optimizer.weights), 1 - 0.99 * (step - 1) / N_STEPS)
         if step % MEASURE_EVERY == 0 or step == N_STEPS:
-            curve.append(measure(model, given, test, name, step))
-    return Run(curve, average_precision(scores_of(model, given.features), given.labels))
+            training.states[step] = copied(weights)
+    return training
+
+
+def copied(weights: Weights) -> Weights:
+    """The weights as they are now."""
+    return {key: each.detach().clone() for key, each in weights.items()}
+
+
+class Adam:
+    """That of PyTorch, with a learning rate for each of the networks that share a tensor."""
+
+    def __init__(self, weights: list[Tensor], learning_rates: Tensor) -> None:
+        self.weights = weights
+        self.learning_rates = learning_rates
+        self.n_steps = 0
+        self.moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in weights]
+
+    @torch.no_grad()
+    def step(self, gradients: Sequence[Tensor], factor: float) -> None:
+        """A step of the learning rates times the factor."""
+        self.n_steps += 1
+        corrections = (1 - 0.9**self.n_steps, 1 - 0.999**self.n_steps)
+        for weight, gradient, (first, second) in zip(self.weights, gradients, self.moments, strict=True):
+            first.lerp_(gradient, 0.1)
+            second.mul_(0.999).addcmul_(gradient, gradient, value=0.001)
+            rate = factor * self.learning_rates.view(-1, *[1] * (weight.dim() - 1))
+            weight -= rate * (first / corrections[0]) / ((second / corrections[1]).sqrt() + 1e-8)
 
 
 def batches(n: int, generator: torch.Generator) -> itertools.islice:
@@ -313,12 +410,12 @@ def batches(n: int, generator: torch.Generator) -> itertools.islice:
     return itertools.islice(itertools.chain.from_iterable(rounds), N_STEPS)
 
 
-def measure(model: nn.Module, given: Items, test: Items, name: str, step: int) -> Point:
+def measure(score: Callable[[Tensor], Tensor], given: Items, test: Items, name: str, step: int) -> Point:
     """On the test set; of the training set, AP methods need the scores for their threshold."""
-    scores, threshold = scores_of(model, test.features), 0.0
+    scores, threshold = score(test.features), 0.0
     if name in AP_METHODS:
         n_pos = int(given.labels.sum())
-        threshold = scores_of(model, given.features).sort(descending=True).values[n_pos].item()
+        threshold = score(given.features).sort(descending=True).values[n_pos].item()
     hits = (scores > threshold) == (test.labels == 1)
     return Point(step, average_precision(scores, test.labels), int(hits.sum()) / len(hits))
 
@@ -341,33 +438,31 @@ def mean_curve(runs: list[Run]) -> Curve:
     )
 
 
-def grid_rows(outcome: Outcome) -> list[dict[str, Any]]:
-    """The grid of a method."""
+def grid_rows(run: Run) -> list[dict[str, Any]]:
+    """The grid of a search."""
     return [
-        {**parameters._asdict(), 'training AP': ap, '1 - training AP': 1 - ap}
-        for parameters, ap in outcome.grid.items()
+        {**parameters._asdict(), 'training AP': ap, '1 - training AP': 1 - ap} for parameters, ap in run.grid.items()
     ]
 
 
-def found(outcomes: dict[str, Outcome], possible: list[float], one_label: list[float]) -> str:
+def found(runs: Runs, possible: list[float], one_label: list[float]) -> str:
     """The order of the methods, and how the updates that the paper compares stand to each other."""
-    means = {name: statistics.fmean(run.ap for run in outcome.runs) for name, outcome in outcomes.items()}
+    means = {name: statistics.fmean(run.ap for run in of_method) for name, of_method in runs.items()}
     order = sorted(means, key=means.__getitem__, reverse=True)
     useless = [
         name
-        for name, outcome in outcomes.items()
-        if statistics.fmean(run.accuracy for run in outcome.runs) <= statistics.fmean(one_label)
+        for name, of_method in runs.items()
+        if statistics.fmean(run.accuracy for run in of_method) <= statistics.fmean(one_label)
     ]
+    at_an_edge = [name for name, of_method in runs.items() if any(run.parameters.is_at_an_edge for run in of_method)]
     of_ap = [name for name in order if name in AP_METHODS]
     n = len(possible)
     n_first = sum(
-        outcomes['pos-AP'].runs[i].ap > max(outcomes[name].runs[i].ap for name in AP_METHODS if name != 'pos-AP')
-        for i in range(n)
+        runs['pos-AP'][i].ap > max(runs[name][i].ap for name in AP_METHODS if name != 'pos-AP') for i in range(n)
     )
 
     def against(ours: str, theirs: str) -> str:
-        pairs = zip(outcomes[ours].runs, outcomes[theirs].runs, strict=True)
-        gains = [our.ap - their.ap for our, their in pairs]
+        gains = [our.ap - their.ap for our, their in zip(runs[ours], runs[theirs], strict=True)]
         return f'{ours} {statistics.fmean(gains):+.2g} to {theirs} (ahead in {sum(gain > 0 for gain in gains)} of {n})'
 
     pairs = (
@@ -384,17 +479,18 @@ def found(outcomes: dict[str, Outcome], possible: list[float], one_label: list[f
         f'{1 - statistics.fmean(possible):.4g}. pos-AP is number {of_ap.index("pos-AP") + 1} of the {len(of_ap)} AP '
         f'methods in the mean (first in {n_first} of {n} seeds) and number {order.index("pos-AP") + 1} of all '
         f'{len(order)}. In AP: {", ".join(against(*pair) for pair in pairs)}. '
-        f'No more accurate than one label for all: {", ".join(useless) or "none"}.'
+        f'No more accurate than one label for all: {", ".join(useless) or "none"}. '
+        f'Best at an edge of the grid, in some seed: {", ".join(at_an_edge) or "none"}.'
     )
 
 
-def draw(outcomes: dict[str, Outcome], possible: list[float]) -> Figure:
+def draw(runs: Runs, possible: list[float]) -> Figure:
     """AP and accuracy on the test set over the steps."""
     figure = Figure(figsize=(11, 4.2), layout='constrained')
     axes = figure.subplots(1, 2)
     for axis, field, title in zip(axes, ('ap', 'accuracy'), ('AP', 'accuracy'), strict=True):
-        for name, outcome in outcomes.items():
-            curve = mean_curve(outcome.runs)
+        for name, of_method in runs.items():
+            curve = mean_curve(of_method)
             style = '-' if name in AP_METHODS else ':' if name == LOGISTIC else '--'
             axis.plot(curve.step, getattr(curve, field), style, color=METHODS[name].color, label=name)
         axis.set(xlabel='step', ylabel=f'{title} on the test set')
