@@ -105,8 +105,9 @@ def rate_problem(measure: str, beta: float = 1.0, target: float | None = None, a
 
 
 def _stack(points: list[dict]) -> RateProblem:
-    columns = torch.tensor([[point.get(name, 0) for point in points] for name in RateProblem._fields], dtype=torch.float64)
-    return RateProblem(*columns[:-1], per_positive=columns[-1] > 0)
+    numbers = [[point.get(name, 0) for point in points] for name in RateProblem._fields]
+    *columns, per_positive = torch.tensor(numbers, dtype=torch.float64)
+    return RateProblem._make([*columns, per_positive > 0])
 
 
 def _check(measure: str, beta: float, target: float | None, anchors: int) -> None:

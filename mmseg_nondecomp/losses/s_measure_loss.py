@@ -43,8 +43,9 @@ class SMeasureLoss(SetLoss):
     iteration, or as `DualAscentHook` says; in a loop of your own call ``loss.step()`` after the optimizer's. They are
     in the ``state_dict``; when a Runner begins a training that is not resumed, they begin anew.
 
-    Gradients come from the bounds, multipliers by default from the true rates (``proxy=True``): bounds are far above
-    the rates unless the classes are almost separable, and multipliers that follow bounds end far from the target.
+    Gradients come from the bounds, multipliers from the true rates (``proxy=True``): bounds are far above the rates
+    unless the classes are almost separable, and multipliers that follow bounds end far from the target. With
+    ``per_example=True`` it is the paper's Algorithm 1 to the letter, whose multipliers follow the bounds.
 
     Args:
         measure: ``'f_beta'``, ``'precision_at_recall'`` (the recall of the constraint is ``target``),
@@ -55,7 +56,8 @@ class SMeasureLoss(SetLoss):
         surrogate: What bounds the rates: ``'hinge'`` as above and as in the paper, or ``'logistic'``, a smooth
             function, which does not give up where classes overlap. By default the hinge with ``per_example`` and else
             the other.
-        proxy: Whether multipliers and margins follow the true rates instead of their bounds.
+        proxy: Whether multipliers and margins follow the true rates instead of their bounds. By default they do, but
+            not with ``per_example``.
         per_example: Whether each example has a τ and a λ of its own, kept by the ``ids`` that the loss is called with;
             scores are then of shape [N, C], and the surrogate is the hinge.
         classes: With several queries, those that are averaged.
@@ -106,7 +108,7 @@ class SMeasureLoss(SetLoss):
         target: float | None = None,
         anchors: int = 10,
         surrogate: str | None = None,
-        proxy: bool = True,
+        proxy: bool | None = None,
         per_example: bool = False,
         classes: Classes = 'present',
         class_weight: Sequence[float] | None = None,
@@ -134,6 +136,9 @@ class SMeasureLoss(SetLoss):
                 "Parameter `scope` should be 'batch' or 'world': multipliers belong to the measure of a data set. "
                 "Found 'image'."
             )
+        for name, flag in (('per_example', per_example), ('proxy', proxy)):
+            if not isinstance(flag, bool) and (flag is not None or name == 'per_example'):
+                raise TypeError(f'Parameter `{name}` should be True or False. Found {flag!r}.')
         if per_example and (measure in AREAS or self.surrogate != 'hinge'):
             raise ValueError(
                 'Parameter `per_example` should be False but for a measure at one operating point, and with '
@@ -141,7 +146,8 @@ class SMeasureLoss(SetLoss):
             )
         check_classes(classes)
         self.measure, self.beta, self.target = measure, beta, target
-        self.proxy, self.per_example, self.classes = proxy, per_example, classes
+        self.proxy = not per_example if proxy is None else proxy
+        self.per_example, self.classes = per_example, classes
         self.use_sigmoid = bool(use_sigmoid)
         self.sizes = StepSizes(eta_epsilon, eta_threshold, eta_mu, eta_tau, eta_lambda, damping, momentum)
         check_step_sizes(self.sizes)
@@ -219,19 +225,19 @@ class SMeasureLoss(SetLoss):
         state.learn()
         rates = state.rates()
         violation = state.violation(self.problem, rates, self.proxy)
+        by_tau = self.per_example and not self.proxy and self.measure == 'f_beta'
+        if self.measure == 'f_beta' and not by_tau:
+            state.move_epsilon(self.problem, rates, self.sizes, self.proxy)
         if self.examples is not None:
             pay, charge = self.problem.prices(state.price, rates.r)
             self.examples.descend(state.epsilon[:, 0], pay[:, 0], self.sizes)
             if ascend:
-                slope = self.problem.cost_epsilon + charge * (rates.fp if self.proxy else rates.b_by_epsilon)
-                free = self.measure == 'f_beta'
-                bound, tau = self.examples.project(state.epsilon[:, 0], slope[:, 0], self.sizes, free)
+                slope = self.problem.cost_epsilon + charge * rates.b_by_epsilon
+                bound, tau = self.examples.project(state.epsilon[:, 0], slope[:, 0], self.sizes, by_tau)
                 state.epsilon = bound.clamp(min=1).unsqueeze(1)
                 if not self.proxy:
                     from_tau = self.problem.violation(tau.unsqueeze(1), rates.b, rates.r)
                     violation = torch.where(from_tau.isnan(), violation, from_tau)
-        elif self.measure == 'f_beta':
-            state.move_epsilon(self.problem, rates, self.sizes, self.proxy)
         if self.measure in AREAS:
             state.move_threshold(self.problem, rates, self.sizes)
         if ascend:
