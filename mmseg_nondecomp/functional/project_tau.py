@@ -26,15 +26,16 @@ def project_tau(tau: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
         eps: Their bound, of shape [...]. It may be negative; its projection is not.
 
     Returns:
-        Both projected, of the shapes and types of the inputs. Differentiable wherever the projection is.
+        Both projected, of the shapes and types of the inputs. Differentiable wherever the projection is. NaN stays
+        where it is.
 
     Raises:
         TypeError: If an input is not floating point.
         ValueError: If the shapes do not fit.
 
     Example:
-        >>> project_tau(torch.tensor([3.0, 2.0, 0.5, -1.0]), torch.tensor(1.0))
-        (tensor([ 2.0000,  2.0000,  0.5000, -1.0000]), tensor(2.))
+        >>> project_tau(torch.tensor([4.0, 4.0, 0.5, -1.0]), torch.tensor(1.0))
+        (tensor([ 3.0000,  3.0000,  0.5000, -1.0000]), tensor(3.))
     """
     check_tau(tau, eps)
     exact = torch.promote_types(torch.promote_types(tau.dtype, eps.dtype), torch.float32)

@@ -18,6 +18,8 @@ from mmseg_nondecomp.functional.project_tau import check_tau, project_tau
 MAX_STEPS = 200
 """Far more than a root needs; each takes a pass over the numbers."""
 
+ROUNDING = 1e-15
+
 
 def soft_project_tau(tau: Tensor, eps: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     r"""The projection on :math:`\{\tau_i \le \varepsilon, \; \varepsilon \ge 0\}` with soft edges.
@@ -44,16 +46,16 @@ def soft_project_tau(tau: Tensor, eps: Tensor, temperature: float) -> tuple[Tens
         temperature: How wide the edges are, above 0, in the unit of τ.
 
     Returns:
-        Both projected, of the shapes and types of the inputs. Differentiable, twice too.
+        Both projected, of the shapes and types of the inputs. Differentiable, twice too. A row with NaN or with a
+        number that is infinitely large is NaN.
 
     Raises:
         TypeError: If an input is of a wrong type.
         ValueError: If the shapes do not fit, or the temperature is not above 0.
 
     Example:
-        >>> tau, eps = soft_project_tau(torch.tensor([3.0, 2.0, 0.5, -1.0]), torch.tensor(1.0), 0.01)
-        >>> tau.round(decimals=2), eps.round(decimals=2)
-        (tensor([ 1.9900,  1.9900,  0.5000, -1.0000]), tensor(2.))
+        >>> soft_project_tau(torch.tensor([4.0, 4.0, 0.5, -1.0]), torch.tensor(1.0), 0.1)
+        (tensor([ 3.0000,  3.0000,  0.5000, -1.0000]), tensor(3.0000))
     """
     check_tau(tau, eps)
     if isinstance(temperature, bool) or not isinstance(temperature, (int, float)):
@@ -68,7 +70,8 @@ def soft_project_tau(tau: Tensor, eps: Tensor, temperature: float) -> tuple[Tens
 
 def _soft(x: Tensor, temperature: float) -> Tensor:
     """The soft maximum of x and 0."""
-    return temperature * F.softplus(x / temperature)
+    # By default softplus is taken for x from 20 on, with a jump; at 40 the two are the same number.
+    return temperature * F.softplus(x / temperature, threshold=40)
 
 
 class _SoftBound(torch.autograd.Function):
@@ -81,10 +84,11 @@ class _SoftBound(torch.autograd.Function):
         bound = torch.where(eps < 0, eps, project_tau(tau, eps)[1])
         for _ in range(MAX_STEPS):
             above = tau - bound.unsqueeze(-1)
-            step = _soft(above, temperature).sum(-1) + eps - bound
-            step = step / (1 + (above / temperature).sigmoid().sum(-1))
+            given, slope = _soft(above, temperature).sum(-1), 1 + (above / temperature).sigmoid().sum(-1)
+            step = (given + eps - bound) / slope
             bound = bound + step
-            if not bool((step.abs() > 1e-15 * (bound.abs() + temperature)).any()):
+            # As near as the rounding of the sum, in which ε and what is given may cancel, lets it come.
+            if not bool((step > ROUNDING * (bound.abs() + temperature + (given + eps.abs()) / slope)).any()):
                 break
         ctx.save_for_backward(tau, bound)
         ctx.temperature = temperature

@@ -1,0 +1,338 @@
+"""The projection equals what a solver of quadratic programs finds, and has the properties that define it."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from reference import s_measures as reference
+
+from mmseg_nondecomp.functional.project_tau import project_tau
+
+
+def spread(rng, n):
+    return 10 ** rng.uniform(-12, 12, n) * rng.choice([-1, 1], n)
+
+
+POINTS = {
+    'around zero': lambda rng, n: (rng.normal(size=n), rng.normal()),
+    'positive': lambda rng, n: (rng.exponential(size=n), rng.exponential()),
+    'all negative': lambda rng, n: (-rng.exponential(size=n), rng.normal()),
+    'negative bound': lambda rng, n: (rng.normal(size=n), -rng.exponential()),
+    'far negative bound': lambda rng, n: (rng.exponential(size=n), -n * rng.exponential()),
+    'already feasible': lambda rng, n: (1 - rng.exponential(size=n), 1.0),
+    'ties': lambda rng, n: (rng.integers(-2, 3, n) / 2, rng.integers(-2, 3) / 2),
+    'ties of decimals': lambda rng, n: (rng.choice([0.1, 0.3, 0.7], n), rng.choice([0.1, 0.3, 0.7])),
+    'equal': lambda rng, n: (np.full(n, rng.normal()), rng.normal()),
+    'equal to the bound': lambda rng, n: (np.full(n, 0.1), 0.1),
+    'some equal to the bound': lambda rng, n: (np.where(rng.random(n) < 0.5, 0.3, rng.normal(size=n)), 0.3),
+    'zeros': lambda rng, n: (np.zeros(n), 0.0),
+    'mean of zero': lambda rng, n: (np.ones(n), -float(n)),
+    'each at the mean of those before': lambda rng, n: (np.ones(n) - 1e-16 * rng.integers(0, 9, n), 1.0),
+    'close': lambda rng, n: (1 + 1e-9 * rng.normal(size=n), 1.0),
+    '24 orders of magnitude': lambda rng, n: (spread(rng, n), spread(rng, 1)[0]),
+    'one giant': lambda rng, n: (np.where(np.arange(n) == n // 2, 1e12, rng.normal(size=n)), 1e-12),
+    'denormal': lambda rng, n: (5e-324 * rng.integers(-9, 10, n), 5e-324 * rng.integers(-9, 10)),
+    'huge': lambda rng, n: (1e300 * rng.normal(size=n), 1e300 * rng.normal()),
+    'geometric': lambda rng, n: (2.0 ** -(np.arange(n) % 90), -0.5),
+}
+each_family = pytest.mark.parametrize('family', POINTS)
+SIZES = (0, 1, 2, 3, 5, 12, 40)
+
+
+def point(family, n, seed=0):
+    tau, eps = POINTS[family](np.random.default_rng([n, seed]), n)
+    return torch.tensor(tau, dtype=torch.float64), torch.tensor(float(eps), dtype=torch.float64)
+
+
+LEAST = 5e-324  # above 0; half of it rounds to 0
+
+
+def scale(tau, eps):
+    return joined(tau, eps).abs().max().item()
+
+
+def joined(tau, eps):
+    return torch.cat([tau, eps.unsqueeze(-1)], -1)
+
+
+@each_family
+@pytest.mark.parametrize('n', SIZES)
+def test_equals_the_quadratic_program(family, n):
+    """20 families of 7 sizes: 1 120 cases."""
+    for seed in range(8):
+        tau, eps = point(family, n, seed)
+        largest = scale(tau, eps)
+        found = joined(*project_tau(tau, eps))
+        unit = min(largest, 1e200) or 1.0
+        expected = np.append(*reference.project_onto_generators(tau / unit, (eps / unit).item()))
+        np.testing.assert_allclose(found / unit, expected, rtol=0, atol=(1e-9 * largest + LEAST) / unit)
+
+
+@each_family
+@pytest.mark.parametrize('n', [0, 1, 2, 3, 4])
+def test_equals_the_best_of_all_faces(family, n):
+    for seed in range(4):
+        tau, eps = point(family, n, seed)
+        expected, bound = reference.project(tau.tolist(), eps.item())
+        exact = torch.tensor([float(t) for t in (*expected, bound)], dtype=torch.float64)
+        torch.testing.assert_close(joined(*project_tau(tau, eps)), exact, rtol=0, atol=1e-15 * scale(tau, eps) + LEAST)
+
+
+@each_family
+@pytest.mark.parametrize('n', [1, 7, 300, 3000])
+def test_certified_to_be_the_nearest_point(family, n):
+    tau, eps = point(family, n)
+    found, bound = project_tau(tau, eps)
+    distance = reference.distance_bound(tau.tolist(), eps.item(), found.tolist(), bound.item())
+    assert distance <= 1e-9 * scale(tau, eps) + n * LEAST
+
+
+@each_family
+def test_no_feasible_point_is_nearer(family):
+    tau, eps = point(family, 12)
+    found, bound = project_tau(tau, eps)
+    unit = scale(tau, eps) or 1.0
+    x, nearest = joined(tau, eps) / unit, joined(found, bound) / unit
+    generator = torch.Generator().manual_seed(0)
+    for size in (1e-6, 1e-3, 0.1, 1.0):
+        others = nearest + size * torch.randn(200, 13, generator=generator, dtype=torch.float64)
+        others[:, -1:].clamp_(min=0)
+        others[:, :-1] = others[:, :-1].minimum(others[:, -1:])
+        assert ((others - x).square().sum(-1) >= (nearest - x).square().sum() - 1e-14).all()
+
+
+@each_family
+@pytest.mark.parametrize('n', SIZES)
+def test_feasible_and_nothing_rises_but_the_bound(family, n):
+    for seed in range(4):
+        tau, eps = point(family, n, seed)
+        found, bound = project_tau(tau, eps)
+        assert bound >= 0
+        assert (found <= bound).all()
+        assert (found <= tau).all()
+        assert bound >= eps - 1e-15 * scale(tau, eps) - LEAST
+        assert torch.equal(found[found < bound], tau[found < bound])
+
+
+@each_family
+@pytest.mark.parametrize('n', SIZES)
+def test_idempotent(family, n):
+    for seed in range(4):
+        tau, eps = point(family, n, seed)
+        once = project_tau(tau, eps)
+        torch.testing.assert_close(project_tau(*once), once, rtol=1e-15, atol=LEAST)
+
+
+@each_family
+def test_a_feasible_point_stays(family):
+    for seed in range(4):
+        tau, _ = point(family, 12, seed)
+        eps = tau.max().clamp(min=0)
+        torch.testing.assert_close(project_tau(tau, eps), (tau, eps), rtol=1e-15, atol=0)
+        assert torch.equal(joined(*project_tau(tau, eps + 1)), joined(tau, eps + 1))
+
+
+@each_family
+def test_does_not_expand(family):
+    tau, eps = point(family, 20)
+    largest = scale(tau, eps)
+    for seed in range(20):
+        noise = torch.randn(21, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+        other_tau, other_eps = tau + largest * 0.1 * noise[:-1], eps + largest * 0.1 * noise[-1]
+        before = (joined(tau, eps) - joined(other_tau, other_eps)) / (largest or 1.0)
+        after = (joined(*project_tau(tau, eps)) - joined(*project_tau(other_tau, other_eps))) / (largest or 1.0)
+        assert after.norm() <= before.norm() + 1e-14 + 21 * LEAST / (largest or 1.0)
+
+
+@each_family
+def test_the_order_does_not_matter(family):
+    tau, eps = point(family, 40)
+    found, bound = project_tau(tau, eps)
+    order = torch.tensor(np.random.default_rng(1).permutation(40))
+    shuffled, same_bound = project_tau(tau[order], eps)
+    assert torch.equal(shuffled, found[order])
+    assert torch.equal(same_bound, bound)
+
+
+@each_family
+def test_positively_homogeneous(family):
+    """The set is a cone."""
+    tau, eps = point(family, 12)
+    for factor in (2.0**-8, 2.0**7):
+        if family == 'denormal' and factor < 1:
+            continue
+        expected = joined(*project_tau(tau, eps)) * factor
+        torch.testing.assert_close(
+            joined(*project_tau(tau * factor, eps * factor)), expected, rtol=1e-15, atol=factor * LEAST
+        )
+
+
+@pytest.mark.parametrize(
+    ('tau', 'eps', 'expected'),
+    [
+        pytest.param(0.5, 1.0, (0.5, 1.0), id='nothing to do'),
+        pytest.param(1.0, 1.0, (1.0, 1.0), id='at the bound'),
+        pytest.param(3.0, 1.0, (2.0, 2.0), id='mean of the two'),
+        pytest.param(3.0, 0.0, (1.5, 1.5), id='mean with 0'),
+        pytest.param(-1.0, -2.0, (-1.0, 0.0), id='negative bound, τ stays'),
+        pytest.param(1.0, -3.0, (0.0, 0.0), id='negative mean'),
+        pytest.param(3.0, -1.0, (1.0, 1.0), id='mean with a negative bound'),
+    ],
+)
+def test_rule_of_one_number(tau, eps, expected):
+    """The paper's for batches of 2, but that a negative bound does not leave a greater τ as it is."""
+    found, bound = project_tau(torch.tensor([tau]), torch.tensor(eps))
+    assert (found.item(), bound.item()) == expected
+
+
+def test_no_numbers():
+    found, bound = project_tau(torch.zeros(2, 0), torch.tensor([1.5, -1.5]))
+    assert found.shape == (2, 0)
+    assert bound.tolist() == [1.5, 0.0]
+    found, bound = project_tau(torch.zeros(0, 3), torch.zeros(0))
+    assert found.shape == (0, 3)
+    assert bound.shape == (0,)
+
+
+def test_the_printed_algorithm_is_another():
+    """It leaves a number above the bound, where the mean of three is right."""
+    tau, eps = [3.0, 2.0, 0.5, -1.0], 1.0
+    printed, printed_bound = reference.algorithm_4_as_printed(tau, eps)
+    assert max(printed) > printed_bound
+    found, bound = project_tau(torch.tensor(tau), torch.tensor(eps))
+    assert reference.is_projection(tau, eps, found.tolist(), bound.item())
+    assert bound.item() == 2.0
+    assert printed_bound == pytest.approx(5 / 3)
+
+
+def test_rows_in_any_layout():
+    points = [point('around zero', 9, seed) for seed in range(12)]
+    tau, eps = (torch.stack(parts) for parts in zip(*points, strict=True))
+    rows, bounds = (torch.stack(parts) for parts in zip(*(project_tau(*p) for p in points), strict=True))
+    for arranged in (
+        lambda x: x,
+        lambda x: x[::3],
+        lambda x: x.unflatten(0, (3, 4)),
+        lambda x: x.unflatten(0, (3, 4)).transpose(0, 1),
+        lambda x: x[:1].expand(5, *x.shape[1:]),
+        lambda x: x[None],
+    ):
+        found, bound = project_tau(arranged(tau), arranged(eps))
+        assert torch.equal(found, arranged(rows))
+        assert torch.equal(bound, arranged(bounds))
+    found, bound = project_tau(tau.T.contiguous().T, eps)
+    assert torch.equal(found, rows)
+    assert torch.equal(bound, bounds)
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize('family', ['around zero', 'negative bound', 'ties', 'equal to the bound', 'close'])
+def test_lower_precision(family, dtype):
+    """Rounded from float64, and still below the bound."""
+    for n in (1, 12, 3000):
+        tau, eps = (x.to(dtype) for x in point(family, n))
+        found, bound = project_tau(tau, eps)
+        assert found.dtype == bound.dtype == dtype
+        assert (found <= bound).all()
+        expected, expected_bound = project_tau(tau.double(), eps.double())
+        assert torch.equal(found, expected.to(dtype))
+        assert torch.equal(bound, expected_bound.to(dtype))
+
+
+def test_many_of_half_precision_do_not_overflow():
+    tau, eps = torch.full((100_000,), 6e4, dtype=torch.float16), torch.tensor(0.0, dtype=torch.float16)
+    found, bound = project_tau(tau, eps)
+    assert bound == 6e4
+    assert (found == bound).all()
+
+
+def test_each_output_has_the_type_of_its_input():
+    found, bound = project_tau(torch.tensor([3.0, 1.0], dtype=torch.float16), torch.tensor(1.0, dtype=torch.float64))
+    assert (found.dtype, bound.dtype) == (torch.float16, torch.float64)
+    assert (found.tolist(), bound.item()) == ([2.0, 1.0], 2.0)
+
+
+@pytest.mark.parametrize(
+    ('tau', 'eps'),
+    [
+        ([3.0, 2.5, 0.5, -1.0], 1.0),
+        ([0.5, -1.0], 1.0),
+        ([1.0, 2.0, -0.4], -9.0),
+        ([2.0, 1.9, 0.3], -1.0),
+        ([-1.0, -2.0], -3.0),
+        ([0.7], 0.2),
+        ([], 0.3),
+    ],
+    ids=str,
+)
+def test_gradcheck(tau, eps):
+    """Away from its edges."""
+    inputs = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (tau, eps))
+    assert torch.autograd.gradcheck(project_tau, tuple(inputs))
+
+
+def test_gradient_is_shared_by_those_at_the_bound():
+    tau, eps = torch.tensor([3.0, 2.5, 0.5, -1.0], requires_grad=True), torch.tensor(1.0, requires_grad=True)
+    bound = project_tau(tau, eps)[1]
+    bound.backward()
+    torch.testing.assert_close(tau.grad, torch.tensor([1 / 3, 1 / 3, 0, 0]))
+    torch.testing.assert_close(eps.grad, torch.tensor(1 / 3))
+
+
+@each_family
+def test_the_gradient_is_finite_on_an_edge(family):
+    tau, eps = (x.requires_grad_() for x in point(family, 40))
+    for output in project_tau(tau, eps):
+        for gradient in torch.autograd.grad(output.sum(), (tau, eps), retain_graph=True):
+            assert gradient.isfinite().all()
+
+
+def test_what_is_not_finite_is_not_hidden():
+    nan, inf = math.nan, math.inf
+
+    def project(tau, eps):
+        found, bound = project_tau(torch.tensor(tau), torch.tensor(eps))
+        return [*found.tolist(), bound.item()]
+
+    assert math.isnan(project([nan, 1.0, 3.0], 1.0)[0])
+    assert all(math.isnan(x) for x in project([1.0, 3.0], nan))
+    # The limits.
+    assert project([inf, 1.0, 3.0], 1.0) == [inf, 1.0, 3.0, inf]
+    assert project([-inf, 1.0, 3.0], 1.0) == [-inf, 1.0, 2.0, 2.0]
+    assert project([1.0, 3.0], inf) == [1.0, 3.0, inf]
+    assert project([1.0, -3.0], -inf) == [0.0, -3.0, 0.0]
+
+
+def test_a_row_that_is_not_finite_leaves_the_others():
+    tau, eps = torch.tensor([[math.nan, 1.0], [3.0, 1.0], [math.inf, 0.0]]), torch.ones(3)
+    found, bound = project_tau(tau, eps)
+    assert found[1].tolist() == [2.0, 1.0]
+    assert bound[1] == 2
+
+
+def test_inputs_are_not_changed():
+    tau, eps = torch.tensor([1.0, 3.0]), torch.tensor(-1.0)
+    project_tau(tau, eps)
+    assert tau.tolist() == [1.0, 3.0]
+    assert eps == -1
+
+
+T, E = torch.zeros(2, 3), torch.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ('call', 'error', 'message'),
+    [
+        (lambda: project_tau(T.long(), E), TypeError, '`tau`.*int64'),
+        (lambda: project_tau(T.bool(), E), TypeError, '`tau`.*bool'),
+        (lambda: project_tau(T, E.long()), TypeError, '`eps`.*int64'),
+        (lambda: project_tau(T, torch.zeros(3)), ValueError, r'`eps`.*`tau`.*\(3,\) for \(2, 3\)'),
+        (lambda: project_tau(T, torch.zeros(2, 1)), ValueError, r'`eps`.*\(2, 1\) for \(2, 3\)'),
+        (lambda: project_tau(T, torch.tensor(0.0)), ValueError, r'`eps`.*\(\) for \(2, 3\)'),
+        (lambda: project_tau(T[0, 0], E[0]), ValueError, r'`eps`.*\(\) for \(\)'),
+    ],
+)
+def test_bad_input(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
