@@ -47,10 +47,10 @@ __all__ = [
 
 if HAS_MMENGINE:
     from mmseg_nondecomp import compat
-    from mmseg_nondecomp.hooks import LossWeightHook, TrainIoUHook
+    from mmseg_nondecomp.hooks import DualAscentHook, LossWeightHook, TrainIoUHook
 
     compat.apply()
-    __all__ += ['LossWeightHook', 'TrainIoUHook']
+    __all__ += ['DualAscentHook', 'LossWeightHook', 'TrainIoUHook']
 
 if HAS_MMCV:
     from mmseg_nondecomp.transforms import GroupLabelNoise, RandomCropOnClass

@@ -44,7 +44,7 @@ def test_is_registered_in_the_root():
     assert TASK_UTILS.get('LossMaxPoolingPixelSampler') is mmseg_nondecomp.LossMaxPoolingPixelSampler
     for name in ('EquiBatchSampler', 'IoUAdaptiveSampler'):
         assert DATA_SAMPLERS.get(name) is getattr(mmseg_nondecomp, name)
-    for name in ('LossWeightHook', 'TrainIoUHook'):
+    for name in ('DualAscentHook', 'LossWeightHook', 'TrainIoUHook'):
         assert HOOKS.get(name) is getattr(mmseg_nondecomp, name)
     assert TRANSFORMS.get('RandomCropOnClass') is mmseg_nondecomp.RandomCropOnClass
 

@@ -1,6 +1,7 @@
 """What runs on MMEngine's training clock. Importing it needs MMEngine."""
 
+from mmseg_nondecomp.hooks.dual_ascent_hook import DualAscentHook
 from mmseg_nondecomp.hooks.loss_weight_hook import LossWeightHook
 from mmseg_nondecomp.hooks.train_iou_hook import TrainIoUHook
 
-__all__ = ['LossWeightHook', 'TrainIoUHook']
+__all__ = ['DualAscentHook', 'LossWeightHook', 'TrainIoUHook']
