@@ -16,3 +16,8 @@ if find_spec('mmpretrain'):
     from mmseg_nondecomp.heads.topk_cls_head import TopKClsHead
 
     __all__ += ['TopKClsHead']
+
+if find_spec('mmseg'):
+    from mmseg_nondecomp.heads.s_measure_head import SMeasureHead
+
+    __all__ += ['SMeasureHead']

@@ -1,0 +1,404 @@
+"""What is big in an image, and the losses of the scores that say so."""
+
+import numpy as np
+import pytest
+import torch
+from mmengine.logging import MessageHub
+from mmengine.registry import DefaultScope
+from mmengine.structures import PixelData
+from mmseg.registry import MODELS
+from mmseg.structures import SegDataSample
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from two_processes import find_as_a_process, found_by_two_processes
+
+import mmseg_nondecomp.heads  # noqa: F401
+from mmseg_nondecomp import SMeasureLoss
+
+N_CLASSES = 4
+IGNORED = 255
+
+
+def head(**arguments):
+    torch.manual_seed(0)
+    arguments = {'in_channels': 3, 'in_index': 0, 'num_classes': N_CLASSES, 'dropout_ratio': 0.0, **arguments}
+    return MODELS.build(dict(type='SMeasureHead', **arguments))
+
+
+def images(n=12, seed=0):
+    """Labels of several sizes of several classes; some images are ignored in part, one is as a whole."""
+    generator = np.random.default_rng(seed)
+    labels = np.zeros((n, 10, 10), dtype=np.int64)
+    for label in labels:
+        for _ in range(3):
+            y, x, h, w = generator.integers(0, 8, 4)
+            label[y : y + h, x : x + w] = generator.integers(0, N_CLASSES)
+        label[: generator.integers(0, 3)] = IGNORED
+    labels[1:2] = IGNORED
+    return torch.from_numpy(labels)
+
+
+def samples_of(labels, paths=None):
+    paths = paths or [f'images/{i}.png' for i in range(len(labels))]
+    return [
+        SegDataSample(gt_sem_seg=PixelData(data=label[None]), metainfo={} if path == '' else dict(img_path=path))
+        for label, path in zip(labels, paths, strict=True)
+    ]
+
+
+def features_of(labels, seed=0):
+    return [torch.randn(len(labels), 3, 5, 5, generator=torch.Generator().manual_seed(seed))]
+
+
+class Recorder(nn.Module):
+    """Remembers its calls."""
+
+    loss_name = 'loss_recorded'
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def forward(self, scores, target, weight=None, avg_factor=None):
+        self.calls.append((scores.detach(), target, weight, avg_factor))
+        return scores.sum()
+
+
+def groups(built, labels):
+    """What the head hands to its losses, by images: s, and whether they count."""
+    built.loss_decode = Recorder()
+    built.loss(features_of(labels), samples_of(labels), None)
+    [(_, target, weight, _)] = built.loss_decode.calls
+    return target.float().reshape(len(labels), -1).tolist(), weight.reshape(len(labels), -1)[:, 0].tolist()
+
+
+def shares(label):
+    """The share of each class in the pixels that count, by definition; None where there are none."""
+    valid = [value for value in label.flatten().tolist() if value != IGNORED]
+    return [valid.count(c) / len(valid) for c in range(N_CLASSES)] if valid else None
+
+
+def of_class(share, cls):
+    return sum(share[1:]) if cls is None else share[cls]
+
+
+@pytest.mark.parametrize('threshold', [0.0, 0.1, 0.3])
+@pytest.mark.parametrize('cls', [None, 0, 2])
+def test_size_of_one_class_or_of_the_foreground(cls, threshold):
+    labels = images()
+    found, weights = groups(head(group='size', of_class=cls, size_threshold=threshold), labels)
+    for label, [s], weight in zip(labels, found, weights, strict=True):
+        size = of_class(shares(label), cls) if shares(label) else 0
+        assert weight == (size > 0), 'images of the category only'
+        if weight:
+            assert s == (size > threshold)
+    assert 0 < sum(weights) < len(labels)
+
+
+@pytest.mark.parametrize('threshold', [0.05, 0.3])
+def test_each_class(threshold):
+    labels = images()
+    found, weights = groups(head(group='classes', size_threshold=threshold), labels)
+    for label, s, weight in zip(labels, found, weights, strict=True):
+        assert weight == (shares(label) is not None)
+        if weight:
+            assert s == [share > threshold for share in shares(label)]
+
+
+@pytest.mark.parametrize('threshold', [0.05, 0.1, 0.3])
+def test_majority_of_the_classes_present(threshold):
+    labels = images(40)
+    found, weights = groups(head(group='majority', size_threshold=threshold), labels)
+    for label, [s], weight in zip(labels, found, weights, strict=True):
+        assert weight == (shares(label) is not None)
+        if weight:
+            votes = [share > threshold for share in shares(label) if share > 0]
+            assert s == (votes.count(True) > votes.count(False))
+    assert {0.0, 1.0} == {s for [s], weight in zip(found, weights, strict=True) if weight}
+
+
+class TestMean:
+    """The threshold is the mean size of what was there, in all the images that were drawn."""
+
+    @staticmethod
+    def sizes(labels, cls):
+        return [of_class(shares(label), cls) for label in labels if shares(label) and of_class(shares(label), cls) > 0]
+
+    @pytest.mark.parametrize('cls', [None, 2])
+    def test_is_that_of_all_that_were_drawn(self, cls):
+        built = head(group='size', of_class=cls, size_threshold='mean')
+        drawn = []
+        for seed in range(3):
+            labels = images(seed=seed)
+            drawn += self.sizes(labels, cls)
+            found, weights = groups(built, labels)
+            for label, [s], weight in zip(labels, found, weights, strict=True):
+                if weight:
+                    assert s == (of_class(shares(label), cls) > np.mean(drawn))
+
+    @pytest.mark.parametrize('group', ['classes', 'majority'])
+    def test_each_class_has_its_own(self, group):
+        built, labels = head(group=group, size_threshold='mean'), images()
+        found, weights = groups(built, labels)
+        means = [np.mean(self.sizes(labels, cls)) for cls in range(N_CLASSES)]
+        for label, s, weight in zip(labels, found, weights, strict=True):
+            if not weight:
+                continue
+            big = [share > mean for share, mean in zip(shares(label), means, strict=True)]
+            if group == 'majority':
+                votes = [vote for vote, share in zip(big, shares(label), strict=True) if share > 0]
+                big = [votes.count(True) > votes.count(False)]
+            assert s == big
+
+    def test_a_class_that_is_in_no_image(self):
+        labels = images().where(images() != 2, 0)
+        found, _ = groups(head(group='classes', size_threshold='mean'), labels)
+        assert not any(s[2] for s in found)
+        found, weights = groups(head(group='size', of_class=2, size_threshold='mean'), labels)
+        assert not any(weights)
+
+    def test_is_in_the_state_dict(self):
+        built, other = head(size_threshold='mean'), head(size_threshold='mean')
+        groups(built, images())
+        assert built.drawn.any()
+        other.load_state_dict(built.state_dict())
+        assert torch.equal(other.drawn, built.drawn)
+        assert 'drawn' not in head(size_threshold=0.1).state_dict()
+
+    def test_only_training_takes_part(self):
+        built = head(size_threshold='mean')
+        groups(built, images())
+        drawn = built.drawn.clone()
+        with torch.no_grad():
+            groups(built, images(seed=1))
+        groups(built.eval(), images(seed=1))
+        assert torch.equal(built.drawn, drawn)
+
+    def test_begins_anew_with_a_training(self, monkeypatch):
+        built = head(size_threshold='mean')
+        groups(built, images())
+        once = built.drawn.clone()
+        hub = MessageHub.get_instance('head')
+        monkeypatch.setattr(MessageHub, 'get_current_instance', lambda: hub)
+        hub.update_info('loop_stage', 'train')
+        for iteration, times in [(7, 2), (0, 1), (1, 2)]:
+            hub.update_info('iter', iteration)
+            groups(built, images())
+            torch.testing.assert_close(built.drawn, times * once)
+
+
+class TestScores:
+    @pytest.mark.parametrize(('group', 'n_scores'), [('size', 1), ('majority', 1), ('classes', N_CLASSES)])
+    @pytest.mark.parametrize('channels', [None, 5])
+    def test_one_for_an_image_or_for_each_class(self, group, n_scores, channels):
+        built = head(group=group, channels=channels, norm_cfg=dict(type='BN') if channels else None)
+        assert built(features_of(images())).shape == (12, n_scores, 1, 1)
+
+    def test_are_linear_in_the_mean_of_the_features(self):
+        built, [features] = head(), features_of(images())
+        expected = features.mean((2, 3)) @ built.conv_seg.weight.flatten(1).T + built.conv_seg.bias
+        torch.testing.assert_close(built([features]).flatten(1), expected)
+
+    @pytest.mark.parametrize('size', [(1, 1), (4, 9)])
+    def test_features_of_any_size(self, size):
+        assert head()([torch.randn(2, 3, *size)]).shape == (2, 1, 1, 1)
+
+    def test_features_of_several_levels(self):
+        built = head(in_channels=[3, 2], in_index=[0, 1], input_transform='resize_concat')
+        assert built([torch.randn(2, 3, 8, 8), torch.randn(2, 2, 4, 4)]).shape == (2, 1, 1, 1)
+
+    def test_a_prediction_is_as_large_as_the_image(self):
+        """As that of any decode head, whatever it may be good for."""
+        found = head().predict(features_of(images()), [dict(img_shape=(10, 12))] * 12, None)
+        assert found.shape == (12, 1, 10, 12)
+        torch.testing.assert_close(found, found[:, :, :1, :1].expand_as(found))
+
+    def test_dropout_is_for_training(self):
+        built, features = head(dropout_ratio=0.5), features_of(images())
+        assert not torch.equal(built(features), built(features))
+        assert torch.equal(built.eval()(features), built(features))
+
+
+class TestLosses:
+    def test_default(self):
+        built, labels = head(), images()
+        losses = built.loss(features_of(labels), samples_of(labels), None)
+        assert list(losses) == ['loss_s_measure']
+        assert isinstance(built.loss_decode, SMeasureLoss)
+        assert (built.loss_decode.measure, built.loss_decode.loss_weight) == ('f_beta', 1e-2)
+        losses['loss_s_measure'].backward()
+        assert built.conv_seg.weight.grad.abs().sum() > 0
+
+    @pytest.mark.parametrize('group', ['size', 'majority', 'classes'])
+    def test_value_is_that_of_the_images_that_count(self, group):
+        built, labels = head(group=group), images()
+        found = built.loss(features_of(labels), samples_of(labels), None)['loss_s_measure']
+        scores = built(features_of(labels)).flatten(1)
+        target, weight = (torch.tensor(part) for part in groups(head(group=group), labels))
+        expected = SMeasureLoss(loss_weight=1e-2)(scores[weight > 0], target[weight > 0])
+        torch.testing.assert_close(found, expected)
+
+    @pytest.mark.parametrize('group', ['size', 'majority', 'classes'])
+    def test_stock_cross_entropy(self, group):
+        loss = dict(type='CrossEntropyLoss', use_sigmoid=True, loss_weight=0.5)
+        built, labels = head(group=group, loss_decode=loss), images()
+        [found] = built.loss(features_of(labels), samples_of(labels), None).values()
+        target, weight = (torch.tensor(part) for part in groups(head(group=group), labels))
+        scores = built(features_of(labels)).flatten(1)
+        expected = nn.functional.binary_cross_entropy_with_logits(scores[weight > 0], target[weight > 0])
+        torch.testing.assert_close(found, 0.5 * expected)
+
+    def test_another_loss_of_the_package_has_s_1_for_its_positives(self):
+        built, labels = head(loss_decode=dict(type='DirectAPLoss')), images(40)
+        target, weight = (torch.tensor(part) for part in groups(head(), labels))
+        perfect = torch.where(weight[:, None] > 0, target, 0)[:, :, None, None]
+        assert built.loss_by_feat(perfect, samples_of(labels))['loss_ap'] == 0
+        assert built.loss_by_feat(-perfect, samples_of(labels))['loss_ap'] > 0
+
+    def test_losses_of_one_name_are_added(self):
+        labels = images()
+        one, other = (dict(type='SMeasureLoss', loss_weight=weight) for weight in (1.0, 2.0))
+        named = dict(type='CrossEntropyLoss', use_sigmoid=True, loss_name='loss_size')
+        together = head(loss_decode=[one, other, named]).loss(features_of(labels), samples_of(labels), None)
+        alone = head(loss_decode=one).loss(features_of(labels), samples_of(labels), None)
+        assert list(together) == ['loss_s_measure', 'loss_size']
+        torch.testing.assert_close(together['loss_s_measure'], 3 * alone['loss_s_measure'])
+
+    @pytest.mark.parametrize('loss', ['SMeasureLoss', 'CrossEntropyLoss'])
+    @pytest.mark.parametrize('group', ['size', 'majority', 'classes'])
+    def test_nothing_valid_is_a_zero_that_can_be_differentiated(self, loss, group):
+        loss = dict(type=loss) if loss == 'SMeasureLoss' else dict(type=loss, use_sigmoid=True)
+        built, labels = head(group=group, loss_decode=loss), torch.full((3, 4, 4), IGNORED)
+        [value] = built.loss(features_of(labels), samples_of(labels), None).values()
+        value.backward()
+        assert value == 0
+        assert not built.conv_seg.weight.grad.any()
+
+    def test_features_of_half_precision(self):
+        built, labels = head(group='classes'), images()
+        with torch.autocast('cpu', torch.bfloat16):
+            losses = built.loss([features_of(labels)[0].bfloat16()], samples_of(labels), None)
+        assert losses['loss_s_measure'].dtype == torch.float32
+
+
+class TestExamples:
+    def rows(self, built):
+        return set(built.loss_decode.examples.rows)
+
+    def seen(self, paths):
+        built = head(loss_decode=dict(type='SMeasureLoss', per_example=True))
+        labels = images(len(paths))
+        built.loss(features_of(labels), samples_of(labels, paths), None)
+        built.loss_decode.step()
+        return self.rows(built)
+
+    def test_an_image_is_known_by_its_path(self):
+        first = self.seen(['a.png', 'b.png', 'c.png'])
+        assert first == self.seen(['c.png', 'a.png', 'b.png', 'a.png'])
+        assert first & self.seen(['b.png', 'other/a.png']) == self.seen(['b.png'])
+        assert len(self.seen([f'{i}.png' for i in range(1000)])) == 1000
+
+    def test_the_number_of_a_path_never_changes(self):
+        """It is in checkpoints."""
+        assert self.seen(['images/a.png']) == {8206107510315679034}
+
+    def test_without_paths_says_what_to_do(self):
+        with pytest.raises(ValueError, match='"img_path" to the `meta_keys` of PackSegInputs'):
+            self.seen(['a.png', ''])
+
+    def test_paths_are_not_needed_without(self):
+        built, labels = head(), images()
+        assert built.loss(features_of(labels), samples_of(labels, [''] * len(labels)), None)
+
+
+class Trained(nn.Module):
+    """The head as DDP takes it."""
+
+    def __init__(self, **arguments):
+        super().__init__()
+        self.head = head(group='size', size_threshold='mean', **arguments)
+
+    def forward(self, features, samples):
+        return sum(self.head.loss(features, samples, None).values())
+
+
+def trained(shard, wrap=lambda model: model, **loss):
+    """The state of the head after three steps on one half of the images, or on all of them."""
+    model = Trained(loss_decode=dict(type='SMeasureLoss', scope='world', **loss))
+    wrapped = wrap(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for seed in range(3):
+        labels = images(seed=seed)
+        features, samples = features_of(labels, seed)[0][shard], samples_of(labels)[shard]
+        optimizer.zero_grad()
+        wrapped([features], samples).backward()
+        optimizer.step()
+        model.head.loss_decode.step()
+    return model.state_dict()
+
+
+CASES = [dict(measure='f_beta'), dict(measure='precision_at_recall', target=0.8), dict(per_example=True)]
+
+
+def find(rank):
+    return [trained(slice(5 * rank, 5 + 7 * rank), DistributedDataParallel, **loss) for loss in CASES]
+
+
+def test_two_processes_train_as_one(tmp_path):
+    found = found_by_two_processes(__file__, tmp_path)
+    for i, loss in enumerate(CASES):
+        expected = trained(slice(None), **loss)
+        for states in found:
+            torch.testing.assert_close(states[i], expected, rtol=1e-6, atol=1e-6)
+        assert expected['head.drawn'].any()
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'error', 'name'),
+    [
+        (dict(group='area'), ValueError, 'group'),
+        (dict(size_threshold=1.0), ValueError, 'size_threshold'),
+        (dict(size_threshold=-0.1), ValueError, 'size_threshold'),
+        (dict(size_threshold='median'), TypeError, 'size_threshold'),
+        (dict(size_threshold=None), TypeError, 'size_threshold'),
+        (dict(size_threshold=True), TypeError, 'size_threshold'),
+        (dict(group='size', of_class=N_CLASSES), ValueError, 'of_class'),
+        (dict(group='size', of_class=-1), ValueError, 'of_class'),
+        (dict(group='size', of_class='sky'), TypeError, 'of_class'),
+        (dict(group='majority', of_class=1), ValueError, 'of_class'),
+        (dict(out_channels=1), TypeError, 'out_channels'),
+        (dict(threshold=0.3), TypeError, 'threshold'),
+        (dict(sampler=dict(type='OHEMPixelSampler')), TypeError, 'sampler'),
+        (dict(input_transform='multiple_select', in_channels=[3], in_index=[0]), ValueError, 'input_transform'),
+        (dict(loss_decode=dict(type='CrossEntropyLoss')), ValueError, 'loss_decode'),
+        (dict(loss_decode=dict(type='DiceLoss')), ValueError, 'loss_decode'),
+        (dict(loss_decode=[dict(type='SMeasureLoss'), dict(type='LossMaxPooling')]), ValueError, 'loss_decode'),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else '',
+)
+def test_wrong_arguments_are_named(arguments, error, name):
+    with pytest.raises(error, match=rf'`{name}`.*[Ff]ound'):
+        head(**arguments)
+
+
+def test_a_label_that_is_no_class_is_named():
+    labels = images()
+    labels[3, 5, 5] = N_CLASSES
+    with pytest.raises(ValueError, match=f'`num_classes`.*Found {N_CLASSES}, and the label {N_CLASSES}'):
+        groups(head(), labels)
+
+
+def test_labels_of_bytes():
+    labels = images()
+    assert groups(head(), labels.byte()) == groups(head(), labels)
+
+
+def test_is_built_by_name_from_a_config():
+    with DefaultScope.overwrite_default_scope('mmseg'):
+        built = MODELS.build(dict(type='SMeasureHead', in_channels=3, in_index=0, num_classes=2, group='classes'))
+    assert built.out_channels == 2
+    assert built.size_threshold == 0.05
+
+
+if __name__ == '__main__':
+    find_as_a_process(find)
