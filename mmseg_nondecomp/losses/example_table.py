@@ -30,18 +30,30 @@ class ExampleTable:
     def __len__(self) -> int:
         return len(self.rows)
 
-    def prices(
-        self, ids: Tensor | None, scores: Tensor, epsilon: Tensor, pay: Tensor, damping: float
-    ) -> tuple[Tensor, Tensor]:
-        """The τ of examples, and what a unit of their score is worth, of the shape of the scores [n, Q]."""
-        start, price = torch.minimum(scores, epsilon), pay * (scores < epsilon)
+    def penalties(self, ids: Tensor | None, scores: Tensor, epsilon: Tensor, pay: Tensor, damping: float) -> Tensor:
+        r"""What stands for the penalty of positives.
+
+        .. math:: w (\varepsilon - \tau) + \lambda (\tau - z) \quad\text{for}\quad w \max(0, \varepsilon - z).
+
+        Args:
+            ids: Which examples they are, of shape [n].
+            scores: Their scores z, of shape [Q, n].
+            epsilon: The margins, of shape [Q, 1].
+            pay: What the Lagrangian pays for a true positive, w, of shape [Q, 1].
+            damping: What the present violation adds to λ.
+
+        Returns:
+            Of shape [Q, n], with a gradient for the scores.
+        """
+        z = scores.detach()
+        tau, price = torch.minimum(z, epsilon), pay * (z < epsilon)
         places = [] if ids is None else [self.rows.get(key, -1) for key in ids.tolist()]
-        if max(places, default=-1) < 0:
-            return start, price
-        known = torch.tensor(places, device=scores.device).unsqueeze(1) >= 0
-        tau, lam, _ = self.values[[max(place, 0) for place in places]].to(scores).unbind(-1)
-        priced = (lam + damping * (tau - scores)).clamp(min=0)
-        return torch.where(known, tau, start), torch.where(known, priced, price)
+        if max(places, default=-1) >= 0:
+            known = torch.tensor(places, device=z.device) >= 0
+            kept, lam, _ = self.values[[max(place, 0) for place in places]].to(z).movedim(2, 0).transpose(1, 2)
+            tau = torch.where(known, kept, tau)
+            price = torch.where(known, (lam + damping * (kept - z)).clamp(min=0), price)
+        return pay * (epsilon - tau) + price * (tau - scores)
 
     def see(self, ids: Tensor | None, scores: Tensor, positive: Tensor) -> None:
         """Take down examples of all processes for the next step; those whose scores are no numbers are left out."""

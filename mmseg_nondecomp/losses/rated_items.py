@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -32,13 +33,18 @@ class Sums(NamedTuple):
 
 
 class RatedItems(NamedTuple):
-    """The items of Q queries, of shape [Q, n]."""
+    """The items of Q queries in N images, of shape [N, Q, P]; items without a position are those of one image."""
 
     scores: Tensor
     positive: Tensor
-    """How much an item counts as a positive of the query."""
+    """Whether an item is a positive of the query, or how much it counts as one."""
     negative: Tensor
-    """How much it counts as a negative."""
+    """Whether it is a negative, or how much it counts as one."""
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether each item is a positive, a negative or neither, with no shares and weights."""
+        return self.positive.dtype == torch.bool
 
     def above(self, threshold: Tensor) -> RatedItems:
         """The same with a threshold of each query, [Q, 1], taken off the scores."""
@@ -46,51 +52,69 @@ class RatedItems(NamedTuple):
 
     def counts(self) -> Tensor:
         """The number of positives and of negatives, float64 of shape [Q, 2]."""
-        return torch.stack([self.positive.sum(1, dtype=torch.float64), self.negative.sum(1, dtype=torch.float64)], 1)
+        return torch.stack([self.amount(self.positive), self.amount(self.negative)], 1)
 
-    def penalties(self, of_positives: bool, epsilon: Tensor, surrogate: str) -> Tensor:
-        """How far each item is from the margin on its side, if it were a positive, or a negative."""
-        return margin_penalty(-self.scores if of_positives else self.scores, epsilon, surrogate)
+    def taken(self) -> Tensor:
+        """The number of positives and of negatives with a score above 0, float64 of shape [Q, 2]."""
+        found = self.scores > 0
+        if self.is_counted:
+            return torch.stack([self.amount(self.positive & found), self.amount(self.negative & found)], 1)
+        return torch.stack([self.amount(self.positive * found), self.amount(self.negative * found)], 1)
+
+    def amount(self, items: Tensor) -> Tensor:
+        """How many of the items, or how much of them, there is in each query, float64."""
+        return items.count_nonzero((0, 2)).double() if self.is_counted else items.sum((0, 2), dtype=torch.float64)
+
+    def penalty(self, w_pos: Tensor, w_neg: Tensor, epsilon: Tensor, surrogate: str) -> Tensor:
+        """The sum of the penalties of each query; weights and margins are of shape [Q, 1]."""
+        if self.is_counted:
+            # Each item has one side. What is neither lies infinitely far on the right one.
+            side = torch.where(self.positive, -self.scores, self.scores)
+            side = side.masked_fill_(~(self.positive | self.negative), -torch.inf)
+            weights = torch.where(self.positive, w_pos, w_neg)
+            return (margin_penalty(side, epsilon, surrogate) * weights).sum((0, 2))
+        of_positives, of_negatives = (margin_penalty(side, epsilon, surrogate) for side in (-self.scores, self.scores))
+        return self.sum_positive(w_pos * of_positives) + self.sum_negative(w_neg * of_negatives)
 
     def sum_positive(self, values: Tensor) -> Tensor:
-        """The sum over the positives; what the others have is not looked at."""
-        return torch.where(self.positive > 0, values * self.positive, 0).sum(1)
+        """The sum over the positives, of shape [Q]; what the others have is not looked at."""
+        return torch.where(self.positive > 0, values * self.positive, 0).sum((0, 2))
 
     def sum_negative(self, values: Tensor) -> Tensor:
-        """The sum over the negatives."""
-        return torch.where(self.negative > 0, values * self.negative, 0).sum(1)
+        """The sum over the negatives, of shape [Q]."""
+        return torch.where(self.negative > 0, values * self.negative, 0).sum((0, 2))
 
     def sums(self, epsilon: Tensor, threshold: Tensor, surrogate: str, with_bounds: bool) -> Tensor:
         """What is counted at margins and thresholds [Q, K]: `Sums` as one tensor, float64 of shape [Q, K, 10]."""
-        n_pos, n_neg = self.counts().unbind(1)
+        counts = self.counts()
         points = []
         for k in range(epsilon.shape[1]):
             margin = epsilon[:, k : k + 1].to(self.scores.dtype)
             items = self.above(threshold[:, k : k + 1].to(self.scores.dtype))
-            taken = items.scores > 0
-            numbers = [n_pos, n_neg, self.sum_positive(taken), self.sum_negative(taken)]
-            if with_bounds:
-                slope_pos, slope_neg = (
-                    margin_slope(score, margin, surrogate) for score in (-items.scores, items.scores)
-                )
-                numbers += [
-                    self.sum_positive(items.penalties(True, margin, surrogate)),
-                    self.sum_negative(items.penalties(False, margin, surrogate)),
-                    self.sum_positive(slope_pos),
-                    self.sum_negative(slope_neg),
-                    self.sum_positive(slope_pos * items.scores),
-                    self.sum_negative(slope_neg * items.scores),
-                ]
-            else:
-                numbers += [torch.zeros_like(n_pos)] * 6
-            points.append(torch.stack([number.double() for number in numbers], 1))
+            numbers = [counts, items.taken()]
+            bounds = items.bounds(margin, surrogate) if with_bounds else ()
+            numbers += [torch.stack([items.sum_positive(p), items.sum_negative(n)], 1).double() for p, n in bounds]
+            if not with_bounds:
+                numbers.append(counts.new_zeros(len(counts), 6))
+            points.append(torch.cat(numbers, 1))
         return torch.stack(points, 1)
+
+    def bounds(self, epsilon: Tensor, surrogate: str) -> Iterator[tuple[Tensor, Tensor]]:
+        """As positives and as negatives, item by item: penalties, their slopes, and scores times slopes."""
+        sides = -self.scores, self.scores
+        yield tuple(margin_penalty(side, epsilon, surrogate) for side in sides)  # type: ignore[misc]
+        slopes = tuple(margin_slope(side, epsilon, surrogate) for side in sides)
+        yield slopes  # type: ignore[misc]
+        yield tuple(slope * self.scores for slope in slopes)  # type: ignore[misc]
 
     def measures(self, measure: str, beta: float, sums: Sums) -> dict[str, Tensor]:
         """The true measure of each query by its name in the log, of shape [Q]."""
         if measure in ('auc_roc', 'auc_pr'):
-            valid = self.positive + self.negative > 0
-            counts = count_scores(self.scores.float(), self.positive > 0, valid, BINS)
+            valid = (self.positive > 0) | (self.negative > 0)
+            scores, positive, valid = (
+                part.transpose(0, 1).flatten(1) for part in (self.scores.float(), self.positive > 0, valid)
+            )
+            counts = count_scores(scores, positive, valid, BINS)
             return {measure: areas_under_roc(counts) if measure == 'auc_roc' else average_precisions(counts)}
         tp, found, n_pos = sums.tp[:, 0], (sums.tp + sums.fp)[:, 0], sums.n_pos[:, 0]
         if measure == 'f_beta':
@@ -115,9 +139,11 @@ def rated_items(
     scores, labels, mass = class_items(pred, target, valid, weight, zero_is_class)
     if not labels.is_floating_point():
         labels = labels.unsqueeze(1) == torch.arange(n_classes, device=pred.device).view(1, -1, 1)
-    mass = mass.unsqueeze(1).to(scores.dtype)
-    positive = mass * labels
-    return RatedItems(*(part.transpose(0, 1).flatten(1) for part in (scores, positive, mass - positive)))
+    counted = weight is None and labels.dtype == torch.bool
+    mass = (mass > 0 if counted else mass.to(scores.dtype)).unsqueeze(1)
+    positive = mass & labels if counted else mass * labels
+    negative = mass & ~labels if counted else mass - positive
+    return RatedItems(scores, positive, negative)
 
 
 def check_surrogate(surrogate: str) -> None:

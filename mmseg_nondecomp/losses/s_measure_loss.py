@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
+from mmseg_nondecomp.functional.margin_penalty import margin_penalty
 from mmseg_nondecomp.functional.rate_problem import AREAS, rate_problem
 from mmseg_nondecomp.losses.base import SetLoss, check_reduction
-from mmseg_nondecomp.losses.dual_state import DualState, StepSizes, check_step_sizes
+from mmseg_nondecomp.losses.dual_state import LITTLE, DualState, StepSizes, check_step_sizes
 from mmseg_nondecomp.losses.example_table import ExampleTable
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar, training_iteration
 from mmseg_nondecomp.losses.rated_items import RatedItems, Sums, check_surrogate, rated_items
@@ -204,10 +205,11 @@ class SMeasureLoss(SetLoss):
         if self.per_example:
             self._check_ids(ids, pred)
         state = self._state_of(items)
-        losses, present = self._lagrangians(items, state, ids)
+        own, of_all = self._sums(items, state, observes)
+        losses, present = self._lagrangians(items, state, Sums(*(of_all if self.scope == 'world' else own)), ids)
         if observes:
-            self._observe(items, state, ids)
-        filled = (items.positive + items.negative > 0).any().view(1)
+            self._observe(items, state, of_all, ids)
+        filled = (own.n_pos + own.n_neg > 0).any().view(1)
         return self.loss_weight * class_average(
             losses.unsqueeze(0), present.unsqueeze(0), filled, self.classes, self.class_weight
         )
@@ -256,7 +258,7 @@ class SMeasureLoss(SetLoss):
 
     def _state_of(self, items: RatedItems) -> DualState:
         """The variables of the queries that a head has."""
-        n_queries, device = len(items.scores), items.scores.device
+        n_queries, device = items.scores.shape[1], items.scores.device
         if self.state is None:
             self.state = DualState.start(n_queries, len(self.problem.cost), device)
         if len(self.state.epsilon) != n_queries:
@@ -270,44 +272,53 @@ class SMeasureLoss(SetLoss):
             self.problem = self.problem.to(device)
         return self.state
 
-    def _lagrangians(self, items: RatedItems, state: DualState, ids: Tensor | None) -> tuple[Tensor, Tensor]:
+    @torch.no_grad()
+    def _sums(self, items: RatedItems, state: DualState, observes: bool) -> tuple[Sums, Sums]:
+        """What the items add up to, of this process and of all."""
+        with_bounds = observes and (not self.proxy or self.measure in AREAS)
+        own = items.sums(state.epsilon, state.threshold, self.surrogate, with_bounds)
+        of_all = reduction_over('world')(own.clone()) if observes or self.scope == 'world' else own
+        return Sums(*own.unbind(-1)), Sums(*of_all.unbind(-1))
+
+    def _lagrangians(
+        self, items: RatedItems, state: DualState, sums: Sums, ids: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
         """The Lagrangian of each query, and whether it has had positives, of shape [Q]."""
-        reduction = reduction_over(self.scope)
-        here = reduction(items.counts())
-        seen = state.counts + here
-        # How many positives and negatives a call of this size has, of all that were seen: no mean over a few positives.
-        expected = (seen * here.sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=1e-6)).clamp(min=1e-6)
-        pay, charge = self.problem.prices(state.price, seen[:, 1:] / seen[:, :1].clamp(min=1e-6))
+        n_pos, n_neg = sums.n_pos[:, :1], sums.n_neg[:, :1]
+        seen_pos, seen_neg = state.counts[:, :1] + n_pos, state.counts[:, 1:] + n_neg
+        # So many positives and negatives would be here, if they came as evenly as they have: each counts alike in any
+        # batch, and a mean is not one over the few positives of this.
+        share = (n_pos + n_neg) / (seen_pos + seen_neg).clamp(min=LITTLE)
+        n_pos, n_neg = (seen_pos * share).clamp(min=LITTLE), (seen_neg * share).clamp(min=LITTLE)
+        pay, charge = self.problem.prices(state.price, seen_neg / seen_pos.clamp(min=LITTLE))
         total = self.problem.cost + self.problem.cost_epsilon * state.epsilon + self.problem.limit * state.price
-        total = (total - pay * state.epsilon).to(items.scores.dtype)
+        total = total - pay * state.epsilon
+        w_pos, w_neg, epsilon, threshold = (
+            part.to(items.scores.dtype) for part in (pay / n_pos, charge / n_neg, state.epsilon, state.threshold)
+        )
         parts = []
         for k in range(len(self.problem.cost)):
-            epsilon, threshold, w_pos, w_neg = (
-                part[:, k : k + 1].to(items.scores.dtype) for part in (state.epsilon, state.threshold, pay, charge)
-            )
-            shifted = items.above(threshold)
+            point = slice(k, k + 1)
             if self.examples is None:
-                positives = w_pos * shifted.penalties(True, epsilon, self.surrogate)
+                shifted = items.above(threshold[:, point]) if self.measure in AREAS else items
+                part = shifted.penalty(w_pos[:, point], w_neg[:, point], epsilon[:, point], self.surrogate)
             else:
-                scores = shifted.scores
-                found = self.examples.prices(ids, scores.detach().T, epsilon.T, w_pos.T, self.sizes.damping)
-                tau, price = (part.T for part in found)
-                positives = w_pos * (epsilon - tau) + price * (tau - scores)
-            negatives = w_neg * shifted.penalties(False, epsilon, self.surrogate)
-            n_pos, n_neg = expected.to(items.scores.dtype).unbind(1)
-            parts.append(items.sum_positive(positives) / n_pos + items.sum_negative(negatives) / n_neg)
-        return (total + reduction.total(torch.stack(parts, 1))).mean(1), seen[:, 0] > 0
+                positives = self.examples.penalties(ids, items.scores[0], epsilon, w_pos * n_pos, self.sizes.damping)
+                negatives = margin_penalty(items.scores, epsilon, self.surrogate)
+                part = items.sum_positive(positives / n_pos) + items.sum_negative(w_neg * negatives)
+            parts.append(part)
+        losses = total.to(items.scores.dtype) + reduction_over(self.scope).total(torch.stack(parts, 1))
+        wrong = pay * (sums.n_pos - sums.tp) / n_pos + charge * sums.fp / n_neg
+        return (losses / wrong.clamp(min=1).to(losses.dtype)).mean(1), seen_pos.squeeze(1) > 0
 
     @torch.no_grad()
-    def _observe(self, items: RatedItems, state: DualState, ids: Tensor | None) -> None:
-        """Take down what the multipliers will go by, of all processes; log the measure."""
-        with_bounds = not self.proxy or self.measure in AREAS
-        sums = reduction_over('world')(items.sums(state.epsilon, state.threshold, self.surrogate, with_bounds))
-        state.pending += sums
+    def _observe(self, items: RatedItems, state: DualState, sums: Sums, ids: Tensor | None) -> None:
+        """Take down what the multipliers will go by; log the measure."""
+        state.pending += torch.stack(sums, -1)
         if self.examples is not None:
-            self.examples.see(ids, items.scores.T, (items.positive > 0).T)
+            self.examples.see(ids, items.scores[0].T, (items.positive[0] > 0).T)
         if is_logged():
-            self._log(items, Sums(*sums.unbind(-1)), state)
+            self._log(items, sums, state)
 
     def _log(self, items: RatedItems, sums: Sums, state: DualState) -> None:
         measured = items.measures(self.measure, self.beta, sums)
