@@ -6,16 +6,18 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.data import dim_zero_cat
 
-from mmseg_nondecomp.functional.direct_ap_loss import direct_ap_losses
-from mmseg_nondecomp.functional.items import IGNORED_BY_DEFAULT, can_be_read, valid_items
-from mmseg_nondecomp.functional.loss_augmented_ranking import check_epsilon
-from mmseg_nondecomp.functional.lovasz_softmax import check_bins
-from mmseg_nondecomp.functional.score_histogram import average_precisions, count_scores
-from mmseg_nondecomp.metrics.plotted import PlottedMetric
-from mmseg_nondecomp.metrics.segmentation import check_ignore_index, check_num_classes
+from mmseg_nondecomp.metrics.base import UnitMetric
+from mmseg_nondecomp.metrics.functional.direct_average_precision import (
+    _direct_average_precision_arg_validation,
+    _direct_average_precision_binned_compute,
+    _direct_average_precision_compute,
+    _direct_average_precision_count,
+    _direct_average_precision_update,
+    _with_gradient_of_ranking,
+)
 
 
-class DirectAveragePrecision(PlottedMetric):
+class DirectAveragePrecision(UnitMetric):
     r"""The average precision of all items seen so far, averaged over the classes that have positives.
 
     The value is that of torchmetrics' ``BinaryAveragePrecision``, and of its macro average over classes or labels; but
@@ -59,8 +61,6 @@ class DirectAveragePrecision(PlottedMetric):
     """
 
     is_differentiable = True
-    higher_is_better = True
-    full_state_update = False
 
     scores: list[Tensor] | Tensor
     labels: list[Tensor] | Tensor
@@ -76,26 +76,17 @@ class DirectAveragePrecision(PlottedMetric):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if num_classes is not None:
-            check_num_classes(num_classes)
-        check_epsilon(epsilon)
-        if mode not in ('positive', 'negative'):
-            raise ValueError(
-                "Parameter `mode` should be 'positive' or 'negative', the updates whose value is the average "
-                f'precision. Found {mode!r}.'
-            )
-        check_ignore_index(ignore_index)
+        _direct_average_precision_arg_validation(num_classes, epsilon, mode, ignore_index, bins)
         self.num_classes = num_classes
         self.epsilon = epsilon
         self.mode = mode
         self.ignore_index = ignore_index
         self.bins = bins
+        self.tell_apart(ignore_index=ignore_index)
         if bins is not None:
-            check_bins(bins)
             counts = torch.zeros(num_classes or 1, 2, bins + 1, dtype=torch.long)
             self.add_state('counts', counts, dist_reduce_fx='sum')
             return
-        # Both flat and of one type: a process that has seen nothing joins the others with an empty tensor like these.
         self.add_state('scores', [], dist_reduce_fx='cat')
         self.add_state('labels', [], dist_reduce_fx='cat')
 
@@ -105,10 +96,8 @@ class DirectAveragePrecision(PlottedMetric):
         if self.bins is None:
             # The graph of the batch lives as long as its value, not as long as the scores that are kept.
             self.scores = [part.detach() for part in self.scores]
-        elif torch.is_grad_enabled() and preds.requires_grad:
-            kept = self._average(*self._rankings(preds, target))
-            value = value + (kept - kept.detach()).to(value.dtype)
-        return value
+            return value
+        return _with_gradient_of_ranking(value, *self._rankings(preds, target), self.epsilon, self.mode)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Keep or count the scores of a batch."""
@@ -117,83 +106,19 @@ class DirectAveragePrecision(PlottedMetric):
             scores = scores if torch.is_grad_enabled() else scores.detach()
             self.scores += [scores.flatten()]  # type: ignore[operator]
             self.labels += [labels.flatten().float()]  # type: ignore[operator]
+            self.note_type_of(preds)
         else:
-            labels = labels.t()
-            counts = count_scores(scores.detach().t(), labels == 1, labels >= 0, self.bins)
+            counts = _direct_average_precision_count(scores, labels, self.bins)
             self.counts = self.counts.long() + counts  # whatever `set_dtype` has made of them
 
     def compute(self) -> Tensor:
         """The mean over the classes that have positives in everything seen; NaN if none has."""
         if self.bins is not None:
-            return _mean_of_present(average_precisions(self.counts), self.counts[:, 1].any(1)).float()
+            return _direct_average_precision_binned_compute(self.counts)
         if len(self.scores) == 0:
             return torch.full((), torch.nan, device=self.device)
-        return self._average(
-            *(dim_zero_cat(part).view(-1, self.num_classes or 1) for part in (self.scores, self.labels))
-        )
+        scores, labels = (dim_zero_cat(part).view(-1, self.num_classes or 1) for part in (self.scores, self.labels))
+        return _direct_average_precision_compute(scores, labels, self.epsilon, self.mode)
 
     def _rankings(self, preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """The scores of each class and their labels: 1 for positives, 0 for negatives, -1 for neither; [n, C]."""
-        if self.num_classes in (None, 1):
-            scores, target = _of_one_class(preds, target)
-        else:
-            scores = preds
-        n_classes = self.num_classes or 1
-        if scores.dim() < 2 or scores.shape[1] != n_classes:
-            raise ValueError(
-                f'Parameter `preds` should hold scores of shape [N, {n_classes}, *]. '
-                f'Found {preds.dtype} of shape {tuple(preds.shape)}.'
-            )
-        if target.shape == scores.shape:
-            labels = self._of_each_class(scores, target)
-        else:
-            valid = valid_items(scores, target, None, self.ignore_index, max(n_classes, 2), 'preds').unsqueeze(1)
-            classes = torch.arange(n_classes, device=target.device).view(1, -1, *[1] * (scores.dim() - 2))
-            labels = torch.where(valid, (target.unsqueeze(1) == classes).int(), -1)
-        scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-        return _rows(scores), _rows(labels)
-
-    def _average(self, scores: Tensor, labels: Tensor) -> Tensor:
-        """The mean over the classes that have positives, of scores and labels [n, C], with its gradient."""
-        is_positive = labels.t() == 1
-        losses = direct_ap_losses(scores.t(), is_positive, labels.t() >= 0, self.epsilon, self.mode)
-        return _mean_of_present(1 - losses, is_positive.any(1))
-
-    def _of_each_class(self, scores: Tensor, target: Tensor) -> Tensor:
-        """1 for positives, 0 for negatives, -1 for what is ignored, of the shape of the scores [N, C, *]."""
-        if not scores.is_floating_point():
-            raise TypeError(f'Parameter `preds` should be a floating-point tensor. Found {scores.dtype}.')
-        ignored = target == (IGNORED_BY_DEFAULT if self.ignore_index is None else self.ignore_index)
-        if can_be_read(target):
-            allowed = (target >= 0) & (target <= 1)
-            if not (allowed | ignored).all():
-                raise ValueError(
-                    'Parameter `target` should hold 0 and 1, shares in [0, 1] or the ignored label. '
-                    f'Found {target[~(allowed | ignored)][0].item()}.'
-                )
-        return torch.where(ignored, -1, (target > 0.5).int())
-
-
-def _of_one_class(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Scores and labels of a single class, of shape [N, 1]."""
-    if preds.shape != target.shape and (preds.dim() < 2 or (preds.shape[0], *preds.shape[2:]) != target.shape):
-        raise ValueError(
-            'Parameter `target` should hold labels of the shape of `preds`, or of [N, *] for [N, 1, *]. '
-            f'Found {tuple(target.shape)} for {tuple(preds.shape)}.'
-        )
-    if preds.shape != target.shape and preds.shape[1] != 1:
-        raise ValueError(
-            'Parameter `preds` should hold scores of shape [N, 1, *] or [N, *], or `num_classes` be given. '
-            f'Found {preds.dtype} of shape {tuple(preds.shape)}.'
-        )
-    return preds.reshape(-1, 1), target.reshape(-1, 1)
-
-
-def _mean_of_present(values: Tensor, present: Tensor) -> Tensor:
-    """The mean of the values [C] of the classes that are present, bool of shape [C]; NaN if none is."""
-    return torch.where(present, values, 0).sum() / present.sum()
-
-
-def _rows(values: Tensor) -> Tensor:
-    """Values [N, C, *] item by item, of shape [n, C]."""
-    return values.movedim(1, -1).flatten(0, -2)
+        return _direct_average_precision_update(preds, target, self.num_classes, self.ignore_index)

@@ -1,24 +1,20 @@
 """The Jaccard index image by image, and the other averages that go by the name of mIoU."""
 
-import math
-from fractions import Fraction
 from typing import Any
 
 import torch
 from torch import Tensor
 from torchmetrics.utilities.data import dim_zero_cat
 
-from mmseg_nondecomp.functional.jaccard_counts import jaccard_counts, mean_jaccard
-from mmseg_nondecomp.metrics.plotted import PlottedMetric
-from mmseg_nondecomp.metrics.segmentation import (
-    check_ignore_index,
-    check_num_classes,
-    decided_classes,
-    probability_items,
+from mmseg_nondecomp.metrics.base import UnitMetric
+from mmseg_nondecomp.metrics.functional.jaccard_index_by_image import (
+    _jaccard_index_by_image_arg_validation,
+    _jaccard_index_by_image_compute,
+    _jaccard_index_by_image_update,
 )
 
 
-class JaccardIndexByImage(PlottedMetric):
+class JaccardIndexByImage(UnitMetric):
     r"""Five averages of the Jaccard index of the same decisions, side by side.
 
     - ``image``: the mean over classes in each image, those true or decided there, then the mean over images.
@@ -26,13 +22,13 @@ class JaccardIndexByImage(PlottedMetric):
     - ``dataset``: intersections and unions summed over all images, then the mean over classes: the mIoU of Pascal VOC,
       Cityscapes and MMSegmentation's ``IoUMetric``, ``MulticlassJaccardIndex`` of torchmetrics.
     - ``batch``: the same over the images of one update, over the classes that are true there, then the mean over
-    updates: what a
-      loss with ``scope='batch'`` and ``classes='present'`` optimises.
+      updates: what a loss with ``scope='batch'`` and ``classes='present'`` optimises.
     - ``worst``: the mean over the share ``worst`` of the images, those with the lowest mean over classes.
 
     Rare and small objects weigh more the further up this list an average is; an image in which a class is decided on a
-    single pixel and true on none has the index 0 for it. Images without a valid pixel do not count. A value is NaN
-    where nothing counts. The metric is not differentiable.
+    single pixel and true on none has the index 0 for it. Images without a valid pixel do not count, nor, of a single
+    class, do those where it is neither true nor decided. A value is NaN where nothing counts. The metric is not
+    differentiable.
 
     As input to ``forward`` and ``update`` the metric accepts:
 
@@ -62,56 +58,27 @@ class JaccardIndexByImage(PlottedMetric):
     """
 
     is_differentiable = False
-    higher_is_better = True
-    full_state_update = False
 
-    counts: list[Tensor]
+    counts: list[Tensor] | Tensor
     batches: Tensor
 
     def __init__(self, num_classes: int, ignore_index: int | None = None, worst: float = 0.05, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_num_classes(num_classes)
-        check_ignore_index(ignore_index)
-        if not isinstance(worst, (int, float)) or isinstance(worst, bool):
-            raise TypeError(f'Parameter `worst` should be a number. Found {worst!r}.')
-        if not 0 < worst <= 1:
-            raise ValueError(f'Parameter `worst` should be in (0, 1]. Found {worst}.')
+        _jaccard_index_by_image_arg_validation(num_classes, ignore_index, worst)
         self.num_classes = num_classes
         self.ignore_index = ignore_index
         self.worst = worst
+        self.tell_apart(ignore_index=ignore_index)
         self.add_state('counts', [], dist_reduce_fx='cat')
         self.add_state('batches', torch.zeros(2, dtype=torch.float64), dist_reduce_fx='sum')
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add images, which are one batch."""
-        if target.is_floating_point():
-            raise TypeError(f'Parameter `target` should hold class indices. Found {target.dtype}.')
-        items = probability_items(preds, target, self.num_classes, self.ignore_index)
-        counts = jaccard_counts(decided_classes(items), items.target, items.mass, self.num_classes)
-        self.counts.append(counts[(items.mass > 0).any(1)])
-        true = torch.zeros(self.num_classes + 1, device=target.device)
-        true.scatter_add_(0, items.target.flatten(), items.mass.flatten().float())
-        of_batch = counts.sum(0)
-        # A class that is not true in the batch does not count in its average.
-        index = mean_jaccard(of_batch * (true[:-1] > 0))
-        self.batches = self.batches + torch.stack([index.nan_to_num(), (~index.isnan()).double()])
+        counts, batch = _jaccard_index_by_image_update(preds, target, self.num_classes, self.ignore_index)
+        self.counts += [counts.flatten().float()]  # type: ignore[operator]
+        self.batches = self.batches + batch
 
     def compute(self) -> dict[str, Tensor]:
         """The five averages."""
-        counts = dim_zero_cat(self.counts) if len(self.counts) else self.batches.new_zeros(0, 2, self.num_classes)
-        counts = counts.double()
-        of_images = mean_jaccard(counts)
-        seen = counts[:, 1] > 0
-        index = torch.where(seen, counts[:, 0] / counts[:, 1].clamp(min=1), 0)
-        of_classes = index.sum(0) / seen.sum(0)
-        # In decimals as written: 0.28 of 25 images are 7, where floating-point numbers make it 7 and a little.
-        n_worst = math.ceil(Fraction(str(self.worst)) * len(counts))
-        total, number = self.batches.unbind()
-        values = {
-            'image': of_images.mean(),
-            'class': of_classes.nanmean(),
-            'dataset': mean_jaccard(counts.sum(0)),
-            'batch': total / number,
-            'worst': of_images.sort().values[:n_worst].mean(),
-        }
-        return {name: value.float() for name, value in values.items()}
+        counts = dim_zero_cat(self.counts) if len(self.counts) else self.batches.new_zeros(0)
+        return _jaccard_index_by_image_compute(counts.view(-1, 2, self.num_classes), self.batches, self.worst)

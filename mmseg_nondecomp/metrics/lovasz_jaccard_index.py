@@ -6,9 +6,12 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes
-from mmseg_nondecomp.functional.error_histogram import ProbabilityCells, error_histogram
-from mmseg_nondecomp.functional.lovasz import shares_of_histogram
-from mmseg_nondecomp.functional.lovasz_softmax import check_bins
+from mmseg_nondecomp.functional.error_histogram import ProbabilityCells
+from mmseg_nondecomp.metrics.functional.lovasz_jaccard_index import (
+    _lovasz_jaccard_index_arg_validation,
+    _lovasz_jaccard_index_compute,
+    _lovasz_jaccard_index_update,
+)
 from mmseg_nondecomp.metrics.jaccard_metric import JaccardMetric
 
 
@@ -64,22 +67,25 @@ class LovaszJaccardIndex(JaccardMetric):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, classes, average, ignore_index, **kwargs)
-        if bins is None:
-            raise TypeError('Parameter `bins` should be an integer. Found None.')
-        check_bins(bins)
-        self.cells = ProbabilityCells(bins)
-        empty = torch.zeros(num_classes, 2, self.cells.number, dtype=torch.float64)
+        _lovasz_jaccard_index_arg_validation(num_classes, classes, average, ignore_index, bins)
+        self.bins = bins
+        empty = torch.zeros(num_classes, 2, ProbabilityCells(bins).number, dtype=torch.float64)
         self.add_state('mass', empty.clone(), dist_reduce_fx='sum')
         self.add_state('errors', empty, dist_reduce_fx='sum')
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch to the histogram."""
-        histogram = error_histogram(*self.read(preds, target), self.cells, per_image=False)
-        self.mass = self.mass + histogram.mass[0]
-        self.errors = self.errors + histogram.errors[0]
+        mass, errors, decided = _lovasz_jaccard_index_update(
+            preds, target, self.num_classes, self.ignore_index, self.bins
+        )
+        self.mass = self.mass + mass
+        self.errors = self.errors + errors
+        self.decided = self.decided + decided
+        self.note_type_of(preds)
 
     def compute(self) -> Tensor:
         """The index of everything seen."""
-        mass = self.mass.double()
-        losses = (self.errors * shares_of_histogram(mass.unsqueeze(0))[0]).sum((1, 2))
-        return self.averaged(1 - losses, mass[:, 1].sum(1) > 0)
+        value = _lovasz_jaccard_index_compute(
+            self.mass, self.errors, self.decided, self.classes, self.average, self.ignore_index
+        )
+        return self.in_type_of_scores(value)

@@ -22,6 +22,11 @@ def check_ignore_index(ignore_index: Any) -> None:
         raise TypeError(f'Parameter `ignore_index` should be an integer or None. Found {ignore_index!r}.')
 
 
+def type_of_value(preds: Tensor) -> torch.dtype:
+    """The type of what is computed from predictions: float32, or float64 as these are."""
+    return torch.float64 if preds.dtype == torch.float64 else torch.float32
+
+
 def probability_items(preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None) -> Items:
     """Probabilities and their targets.
 
@@ -39,7 +44,10 @@ def probability_items(preds: Tensor, target: Tensor, num_classes: int, ignore_in
     if not preds.is_floating_point():
         preds = _one_hot(preds, num_classes)
     elif num_classes == 1 and preds.shape == target.shape:
-        preds = preds.unsqueeze(1)
+        if not target.is_floating_point():
+            preds = preds.unsqueeze(1)
+        elif preds.dim() < 2 or preds.shape[1] != 1:
+            preds, target = preds.unsqueeze(1), target.unsqueeze(1)
     if preds.dim() < 2 or preds.shape[1] != num_classes:
         raise ValueError(
             f'Parameter `preds` should hold scores of shape [N, {num_classes}, *] or integers of shape [N, *]. '

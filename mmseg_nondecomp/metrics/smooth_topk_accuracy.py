@@ -5,15 +5,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.items import valid_items
-from mmseg_nondecomp.functional.label_losses import Labelled, expected_loss, label_loss
-from mmseg_nondecomp.functional.topk_odds import log_odds_of_miss
-from mmseg_nondecomp.functional.topk_settings import check_k, check_temperature
-from mmseg_nondecomp.metrics.plotted import PlottedMetric
-from mmseg_nondecomp.metrics.segmentation import check_ignore_index, check_num_classes
+from mmseg_nondecomp.metrics.base import UnitMetric
+from mmseg_nondecomp.metrics.functional.smooth_topk_accuracy import (
+    _smooth_topk_accuracy_arg_validation,
+    _smooth_topk_accuracy_compute,
+    _smooth_topk_accuracy_update,
+)
 
 
-class SmoothTopKAccuracy(PlottedMetric):
+class SmoothTopKAccuracy(UnitMetric):
     r"""The probability that the label is in the top-k set, averaged over all items seen so far.
 
     The set is drawn as in :func:`mmseg_nondecomp.functional.smooth_topk_loss`. For a temperature that goes to 0 it is
@@ -44,47 +44,32 @@ class SmoothTopKAccuracy(PlottedMetric):
     """
 
     is_differentiable = True
-    higher_is_better = True
-    full_state_update = False
 
+    total: Tensor
     count: Tensor
 
     def __init__(
         self, num_classes: int, k: int = 5, tau: float = 1.0, ignore_index: int | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        check_num_classes(num_classes)
-        check_k(k, num_classes)
-        check_temperature(tau)
-        check_ignore_index(ignore_index)
+        _smooth_topk_accuracy_arg_validation(num_classes, k, tau, ignore_index)
         self.num_classes = num_classes
         self.k = k
         self.tau = tau
         self.ignore_index = ignore_index
-        self.dtype_of_value = torch.float32
-        # A collection merges metrics whose states have the same names and, at first, the same values.
-        self.total_name = f'total_{k}_{tau}'.replace('.', '_')
-        self.add_state(self.total_name, torch.zeros((), dtype=torch.float64), dist_reduce_fx='sum')
+        self.tell_apart(k=k, tau=tau, ignore_index=ignore_index)
+        self.add_state('total', torch.zeros((), dtype=torch.float64), dist_reduce_fx='sum')
         self.add_state('count', torch.zeros((), dtype=torch.long), dist_reduce_fx='sum')
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add the probabilities of a batch."""
-        if preds.dim() < 2 or preds.shape[1] != self.num_classes:
-            raise ValueError(
-                f'Parameter `preds` should hold scores of shape [N, {self.num_classes}, *]. '
-                f'Found {preds.dtype} of shape {tuple(preds.shape)}.'
-            )
-        hits = label_loss(self._hits, preds, target, None, self.ignore_index, 'sum', 'preds')
-        setattr(self, self.total_name, getattr(self, self.total_name) + hits.double())
-        self.count = self.count + valid_items(preds, target, None, self.ignore_index, self.num_classes, 'preds').sum()
-        self.dtype_of_value = hits.dtype
+        total, count = _smooth_topk_accuracy_update(
+            preds, target, self.num_classes, self.k, self.tau, self.ignore_index
+        )
+        self.total = self.total + total
+        self.count = self.count.long() + count  # whatever `set_dtype` has made of it
+        self.note_type_of(preds)
 
     def compute(self) -> Tensor:
         """The mean over everything seen; NaN if nothing was."""
-        return (getattr(self, self.total_name) / self.count).to(self.dtype_of_value)
-
-    def _hits(self, items: Labelled) -> Tensor:
-        hits = torch.sigmoid(-log_odds_of_miss(items, self.k, self.tau))
-        if items.target.is_floating_point():
-            hits = expected_loss(hits, items.target)
-        return hits.to(items.scores.dtype)
+        return self.in_type_of_scores(_smooth_topk_accuracy_compute(self.total, self.count))

@@ -6,7 +6,10 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes
-from mmseg_nondecomp.functional.soft_iou import soft_sums
+from mmseg_nondecomp.metrics.functional.soft_jaccard_index import (
+    _soft_jaccard_index_compute,
+    _soft_jaccard_index_update,
+)
 from mmseg_nondecomp.metrics.jaccard_metric import JaccardMetric
 
 
@@ -57,11 +60,12 @@ class SoftJaccardIndex(JaccardMetric):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch to the intersections and unions."""
-        self.sums = self.sums + soft_sums(self.read(preds, target), per_image=False)[0]
+        sums, decided = _soft_jaccard_index_update(preds, target, self.num_classes, self.ignore_index)
+        self.sums = self.sums + sums
+        self.decided = self.decided + decided
+        self.note_type_of(preds)
 
     def compute(self) -> Tensor:
         """The index of everything seen."""
-        intersection, union, foreground, _ = self.sums.unbind(1)
-        empty = union == 0
-        index = torch.where(empty, 1, intersection / torch.where(empty, 1, union))
-        return self.averaged(index, foreground > 0)
+        value = _soft_jaccard_index_compute(self.sums, self.decided, self.classes, self.average, self.ignore_index)
+        return self.in_type_of_scores(value)

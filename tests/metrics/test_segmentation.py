@@ -29,3 +29,12 @@ def test_a_single_class_decides_at_a_half():
 def test_shapes_that_do_not_fit_are_named(preds):
     with pytest.raises(ValueError, match=r'`preds`.*\[N, 3, \*\]'):
         probability_items(preds, torch.zeros(2, 4, dtype=torch.long), 3, None)
+
+
+@pytest.mark.parametrize('shape', [(6,), (2, 1, 3), (2, 3)], ids=str)
+def test_shares_of_a_single_class_have_the_shape_of_the_scores(shape):
+    preds, shares = torch.rand(shape), torch.rand(shape)
+    items = probability_items(preds, shares, 1, None)
+    assert items.scores.shape == items.target.shape
+    assert torch.equal(items.scores.flatten(), preds.flatten())
+    assert torch.equal(items.target.flatten(), shares.flatten())

@@ -1,0 +1,69 @@
+"""What the differentiable Jaccard indices share: their arguments, and the average over classes."""
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.class_average import Classes, check_classes
+from mmseg_nondecomp.functional.items import Items
+from mmseg_nondecomp.metrics.segmentation import check_ignore_index, check_num_classes, decided_classes
+
+
+def check_jaccard_arguments(num_classes: int, classes: Classes, average: str | None, ignore_index: int | None) -> None:
+    """Raise unless these are arguments of a Jaccard index."""
+    check_num_classes(num_classes)
+    if classes != 'seen':
+        check_classes(classes)
+    if not isinstance(classes, str) and max(classes) >= num_classes:
+        raise ValueError(
+            f'Parameter `classes` should list classes below {num_classes}, the number of classes. Found {max(classes)}.'
+        )
+    if average not in ('macro', 'none', None):
+        raise ValueError(f"Parameter `average` should be 'macro' or None. Found {average!r}.")
+    check_ignore_index(ignore_index)
+
+
+def count_decided(items: Items) -> Tensor:
+    """How many items are decided for each class, float64 of shape [C]."""
+    n_classes = items.scores.shape[1]
+    counts = torch.zeros(n_classes + 1, dtype=torch.float64, device=items.scores.device)
+    return counts.scatter_add_(0, decided_classes(items).flatten(), items.mass.double().flatten())[:-1]
+
+
+def is_ignored_class(num_classes: int, ignore_index: int | None) -> bool:
+    """Whether the label to ignore is a class, which then counts in no average."""
+    # Labels of a single class, 0 and 1, are not the indices of classes.
+    return ignore_index is not None and num_classes > 1 and 0 <= ignore_index < num_classes
+
+
+def jaccard_average(
+    index: Tensor,
+    present: Tensor,
+    decided: Tensor,
+    classes: Classes,
+    average: str | None,
+    ignore_index: int | None,
+) -> Tensor:
+    """The average over the classes that count.
+
+    Args:
+        index: The index of each class, of shape [C].
+        present: Which classes have a true item, bool of shape [C].
+        decided: How many items are decided for each class, of shape [C].
+        classes: Which classes count: those ``'seen'`` (true or decided), ``'present'``, ``'all'``, or those listed.
+        average: ``'macro'`` for the mean; ``None`` for the index of each class, NaN where it does not count.
+        ignore_index: The label that takes an item out. If it is a class, only a list makes it count.
+    """
+    n_classes = len(index)
+    if classes == 'all':
+        counted = torch.ones_like(present)
+    elif classes == 'present':
+        counted = present
+    elif classes == 'seen':
+        counted = present | (decided > 0)
+    else:
+        counted = torch.tensor([c in classes for c in range(n_classes)], device=present.device)
+    if isinstance(classes, str) and is_ignored_class(n_classes, ignore_index):
+        counted = counted & (torch.arange(n_classes, device=counted.device) != ignore_index)
+    if average != 'macro':
+        return torch.where(counted, index, torch.nan)
+    return torch.where(counted, index, 0).sum() / counted.sum()

@@ -1,0 +1,97 @@
+"""The Jaccard index of decisions image by image, and the other averages that go by the name of mIoU."""
+
+import math
+from fractions import Fraction
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional.jaccard_counts import jaccard_counts, mean_jaccard
+from mmseg_nondecomp.metrics.functional.jaccard_average import is_ignored_class
+from mmseg_nondecomp.metrics.segmentation import (
+    check_ignore_index,
+    check_num_classes,
+    decided_classes,
+    probability_items,
+)
+
+
+def jaccard_index_by_image(
+    preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None = None, worst: float = 0.05
+) -> dict[str, Tensor]:
+    """Five averages of the Jaccard index of the same decisions.
+
+    See :class:`mmseg_nondecomp.metrics.JaccardIndexByImage`, of which this is the value for a single batch.
+
+    Args:
+        preds: Scores of shape [N, C, *], of which the highest decides, or decided classes, integers of shape [N, *].
+        target: Class indices, of shape [N, *].
+        num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
+        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class.
+        worst: Which share of the images ``worst`` is about, in (0, 1].
+
+    Returns:
+        ``image``, ``class``, ``dataset``, ``batch`` and ``worst``, each a scalar.
+
+    Raises:
+        TypeError: If an argument is of a wrong type.
+        ValueError: If an argument is out of range.
+
+    Example:
+        >>> decided = torch.tensor([[0, 1, 1, 1], [0, 0, 0, 1]])
+        >>> true = torch.tensor([[0, 0, 1, 1], [0, 0, 0, 0]])
+        >>> values = jaccard_index_by_image(decided, true, num_classes=2)
+        >>> {name: round(value.item(), 3) for name, value in values.items()}
+        {'image': 0.479, 'class': 0.479, 'dataset': 0.583, 'batch': 0.583, 'worst': 0.375}
+    """
+    _jaccard_index_by_image_arg_validation(num_classes, ignore_index, worst)
+    return _jaccard_index_by_image_compute(
+        *_jaccard_index_by_image_update(preds, target, num_classes, ignore_index), worst
+    )
+
+
+def _jaccard_index_by_image_arg_validation(num_classes: int, ignore_index: int | None, worst: float) -> None:
+    check_num_classes(num_classes)
+    check_ignore_index(ignore_index)
+    if not isinstance(worst, (int, float)) or isinstance(worst, bool):
+        raise TypeError(f'Parameter `worst` should be a number. Found {worst!r}.')
+    if not 0 < worst <= 1:
+        raise ValueError(f'Parameter `worst` should be in (0, 1]. Found {worst}.')
+
+
+def _jaccard_index_by_image_update(
+    preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None
+) -> tuple[Tensor, Tensor]:
+    """Intersections and unions of each image with a pixel [N, 2, C]; the index of the batch, and 1 if it has one."""
+    if target.is_floating_point():
+        raise TypeError(f'Parameter `target` should hold class indices. Found {target.dtype}.')
+    items = probability_items(preds, target, num_classes, ignore_index)
+    counts = jaccard_counts(decided_classes(items), items.target, items.mass, num_classes)
+    if is_ignored_class(num_classes, ignore_index):
+        counts[:, :, ignore_index] = 0
+    true = torch.zeros(num_classes + 1, device=target.device)
+    true.scatter_add_(0, items.target.flatten(), items.mass.flatten().float())
+    # A class that is not true in the batch does not count in its average.
+    index = mean_jaccard(counts.sum(0) * (true[:-1] > 0))
+    return counts[(items.mass > 0).any(1)], torch.stack([index.nan_to_num(), (~index.isnan()).double()])
+
+
+def _jaccard_index_by_image_compute(counts: Tensor, batches: Tensor, worst: float) -> dict[str, Tensor]:
+    counts = counts.double()
+    of_images = mean_jaccard(counts)
+    # Of a single class: an image in which it is neither true nor decided does not count.
+    of_images = of_images[~of_images.isnan()]
+    seen = counts[:, 1] > 0
+    index = torch.where(seen, counts[:, 0] / counts[:, 1].clamp(min=1), 0)
+    of_classes = index.sum(0) / seen.sum(0)
+    # In decimals as written: 0.28 of 25 images are 7, where floating-point numbers make it 7 and a little.
+    n_worst = math.ceil(Fraction(str(worst)) * len(of_images))
+    total, number = batches.double().unbind()
+    values = {
+        'image': of_images.mean(),
+        'class': of_classes.nanmean(),
+        'dataset': mean_jaccard(counts.sum(0)),
+        'batch': total / number,
+        'worst': of_images.sort().values[:n_worst].mean(),
+    }
+    return {name: value.float() for name, value in values.items()}

@@ -1,0 +1,44 @@
+"""The average over classes, apart from any index that is averaged."""
+
+import pytest
+import torch
+
+from mmseg_nondecomp.functional.items import Items
+from mmseg_nondecomp.metrics.functional.jaccard_average import count_decided, jaccard_average
+
+INDEX = torch.tensor([0.1, 0.2, 0.4, 0.8], dtype=torch.float64)
+PRESENT = torch.tensor([True, False, True, False])
+DECIDED = torch.tensor([0, 1, 1, 0])
+
+
+def average(classes='seen', average='macro', ignore_index=None, present=PRESENT):
+    return jaccard_average(INDEX, present, DECIDED, classes, average, ignore_index)
+
+
+@pytest.mark.parametrize(
+    ('classes', 'counted'),
+    [('seen', [0, 1, 2]), ('present', [0, 2]), ('all', [0, 1, 2, 3]), ([3, 1], [1, 3])],
+    ids=str,
+)
+def test_classes_that_count(classes, counted):
+    assert average(classes).item() == pytest.approx(INDEX[counted].mean().item())
+    each = average(classes, None)
+    assert torch.nonzero(~each.isnan()).flatten().tolist() == counted
+    assert torch.equal(each[counted], INDEX[counted])
+
+
+@pytest.mark.parametrize(('classes', 'counted'), [('seen', [0, 1]), ('present', [0]), ('all', [0, 1, 3])])
+def test_a_class_that_is_ignored_does_not_count(classes, counted):
+    assert average(classes, ignore_index=2).item() == pytest.approx(INDEX[counted].mean().item())
+    assert average([2], ignore_index=2) == INDEX[2]
+    assert average(ignore_index=-2) == average(ignore_index=4) == average()
+
+
+def test_decisions_are_counted_where_pixels_are():
+    scores = torch.nn.functional.one_hot(torch.tensor([[1, 2, 3]]), 4).movedim(-1, 1).float()
+    items = Items(scores, torch.tensor([[0, 2, 4]]), torch.tensor([[1, 1, 0]]))
+    assert count_decided(items).tolist() == [0, 1, 1, 0]
+
+
+def test_no_class_is_no_number():
+    assert average('present', present=torch.zeros(4, dtype=torch.bool)).isnan()
