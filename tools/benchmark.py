@@ -36,12 +36,13 @@ from mmseg_nondecomp import (
     HardTopKLoss,
     LossMaxPooling,
     LovaszSoftmaxLoss,
+    SMeasureLoss,
     SmoothTopKLoss,
     SoftIoULoss,
 )
 from mmseg_nondecomp.class_index.class_index import ImageClasses
 from mmseg_nondecomp.class_index.label_map import classes_of_label_map
-from mmseg_nondecomp.functional import direct_ap_loss, loss_augmented_ranking
+from mmseg_nondecomp.functional import direct_ap_loss, loss_augmented_ranking, project_tau, soft_project_tau
 from mmseg_nondecomp.functional.jaccard_counts import count_decisions
 
 Step = Callable[[], Tensor]
@@ -229,6 +230,115 @@ def libauc_peer(n: int) -> dict[str, Callable[[Tensor, Tensor], Tensor]]:
         return {}
     loss = imported_without('libauc.losses.auc', 'libauc', 'libauc.losses', 'libauc.utils').APLoss(data_len=n)
     return {'APLoss of LibAUC': lambda x, y: loss(x.sigmoid(), y, torch.arange(n))}
+
+
+def s_measure(repeats: int) -> list[dict[str, Any]]:
+    """Projections against a sort, S-measures of pixels against cross-entropy, and what their head adds to a step."""
+    rows = []
+    for dtype in (torch.float32, torch.float64):
+        tau = torch.randn(1_000_000, generator=torch.Generator().manual_seed(0)).to(dtype)
+        eps = torch.tensor(1.0, dtype=dtype)
+        steps: dict[str, Callable[[], Any]] = {
+            'one sort of them': lambda tau=tau: tau.sort(descending=True),
+            'project_tau': lambda tau=tau, eps=eps: project_tau(tau, eps),
+            'soft_project_tau, temperature 0.1': lambda tau=tau, eps=eps: soft_project_tau(tau, eps, 0.1),
+        }
+        rows += timed(steps, f'1 000 000 τ, {str(dtype).removeprefix("torch.")}', repeats)
+    binary: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        'binary cross-entropy': lambda x, y: F.binary_cross_entropy_with_logits(x, y.unsqueeze(1).to(x.dtype)),
+        'F_1': stepping(SMeasureLoss()),
+        'F_1, hinge': stepping(SMeasureLoss(surrogate='hinge')),
+        'precision at recall 0.9': stepping(SMeasureLoss('precision_at_recall', target=0.9)),
+        'area under ROC, 10 anchors': stepping(SMeasureLoss('auc_roc')),
+    }
+    several: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+        'cross-entropy': F.cross_entropy,
+        'F_1 of each class': stepping(SMeasureLoss()),
+    }
+    for n_channels, candidates in ((1, binary), (19, several)):
+        generator = torch.Generator().manual_seed(0)
+        target = torch.randint(0, max(2, n_channels), (2, 512, 512), generator=generator)
+        logits = torch.randn(2, n_channels, 512, 512, generator=generator, requires_grad=True)
+        steps = {name: training_step(loss, logits, target) for name, loss in candidates.items()}
+        rows += compare(steps, 'x'.join(map(str, logits.shape)), logits, min(repeats, 10))
+    return rows + s_measure_heads(repeats)
+
+
+def stepping(loss: SMeasureLoss) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss with its own step after the last call, as in a training."""
+
+    def value(logits: Tensor, target: Tensor) -> Tensor:
+        loss.step()
+        return loss(logits, target)
+
+    return value
+
+
+def s_measure_heads(repeats: int) -> list[dict[str, Any]]:
+    """Whole training steps of the U-Net of LongTailShapes, and a head that regularises its features."""
+    n, plain = 100_000, 'cross-entropy'
+    steps = {plain: unet_step(None, False)[0]}
+    steps['with F_1 of big and small images'] = unet_step(dict(type='SMeasureLoss', loss_weight=1e-2), True)[0]
+    settings = dict(type='SMeasureLoss', loss_weight=1e-2, per_example=True)
+    for when, ascend in (('in each iteration', True), ('once an epoch', False)):
+        step, loss = unet_step(settings, ascend)
+        fill_examples(loss, n)
+        steps[f'with a τ for each of 100 000 images, projected {when}'] = step
+    rows = timed(steps, 'a training step of the U-Net of LongTailShapes, 8x3x64x64', repeats)
+    scores = torch.randn(n, dtype=torch.float64)
+    once: dict[str, Callable[[], Any]] = {
+        'one sort of their scores': lambda: scores.sort(descending=True),
+        'all seen in one call, and the projection of an epoch': lambda: fill_examples(loss, n),
+    }
+    return rows + timed(once, '100 000 examples with a τ of their own', min(repeats, 5))
+
+
+def fill_examples(loss: SMeasureLoss, n: int) -> None:
+    """Have the loss see n examples, a tenth of them positives."""
+    generator = torch.Generator().manual_seed(0)
+    target = (torch.rand(n, generator=generator) < 0.1).long()
+    loss(torch.randn(n, 1, generator=generator, requires_grad=True), target, ids=torch.arange(n))
+    loss.step()
+
+
+def unet_step(of_head: dict[str, Any] | None, ascend: bool) -> tuple[Callable[[], Any], Any]:
+    """A training step of the stock model, with a head that has the loss of these settings; and that loss."""
+    from mmengine.config import Config
+    from mmengine.registry import MODELS, init_default_scope
+    from mmengine.structures import PixelData
+    from mmseg.structures import SegDataSample
+
+    import mmseg_nondecomp.heads  # noqa: F401  registers the head
+
+    root = Path(__file__).parents[1]
+    init_default_scope('mmseg')
+    cfg = Config.fromfile(root / 'configs' / 'long_tail_shapes' / 'tiny-unet_ce_lts.py').model
+    if of_head is not None:
+        cfg.auxiliary_head = dict(
+            type='SMeasureHead', in_channels=64, in_index=0, num_classes=16, group='majority', loss_decode=of_head
+        )
+    torch.manual_seed(0)
+    model = MODELS.build(cfg).train()
+    loss = None if of_head is None else model.auxiliary_head.loss_decode
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    inputs = torch.randn(8, 3, 64, 64)
+    coarse = torch.randint(0, 16, (8, 1, 4, 4)).float()
+    labels = F.interpolate(coarse, size=(64, 64)).long()
+    samples = []
+    for i, label in enumerate(labels):
+        sample = SegDataSample(metainfo=dict(img_path=f'{i}.png', img_shape=(64, 64), ori_shape=(64, 64)))
+        sample.gt_sem_seg = PixelData(data=label)
+        samples.append(sample)
+
+    def step() -> None:
+        total, _ = model.parse_losses(model(inputs, samples, mode='loss'))
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+        if loss is not None:
+            loss.step(ascend=ascend)
+
+    return step, loss
 
 
 def sampling(repeats: int) -> list[dict[str, Any]]:
@@ -437,6 +547,7 @@ BENCHMARKS: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     'ap': ap,
     'lmp': lmp,
     'lovasz': lovasz,
+    's-measure': s_measure,
     'sampling': sampling,
     'topk': topk,
 }
