@@ -35,7 +35,11 @@ def test_config_lines_apply_to_a_stock_config(block, tmp_path):
     assert pipeline == base.train_dataloader.dataset.pipeline
 
 
-@pytest.mark.parametrize('document', sorted(ROOT.glob('*.md')) + sorted(ROOT.glob('configs/*/*.md')), ids=str)
+@pytest.mark.parametrize(
+    'document',
+    [path for folder in ('*.md', 'configs/*/*.md', 'docs/*.md') for path in sorted(ROOT.glob(folder))],
+    ids=str,
+)
 def test_links_lead_somewhere(document):
     for target in re.findall(r'\]\(([^)#\s]+)', document.read_text()):
         assert target.startswith('http') or (document.parent / target).exists(), target
