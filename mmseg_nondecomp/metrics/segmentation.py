@@ -42,7 +42,7 @@ def probability_items(preds: Tensor, target: Tensor, num_classes: int, ignore_in
         ValueError: If a shape does not fit or a label is no class.
     """
     if not preds.is_floating_point():
-        preds = _one_hot(preds, num_classes)
+        preds = _one_hot(preds, num_classes) if preds.dim() > 0 else preds
     elif num_classes == 1 and preds.shape == target.shape:
         if not target.is_floating_point():
             preds = preds.unsqueeze(1)
@@ -60,10 +60,15 @@ def probability_items(preds: Tensor, target: Tensor, num_classes: int, ignore_in
     return class_items(preds, target, valid, None, zero_is_class=False)
 
 
-def decided_classes(items: Items) -> Tensor:
-    """The class that each item's scores decide for, int64 of shape [N, P]; C for none."""
+def decided_classes(preds: Tensor, items: Items) -> Tensor:
+    """The class that is decided for each of the items of a prediction, int64 of shape [N, P]; C for none."""
+    n_classes = items.scores.shape[1]
+    if preds.is_floating_point() and n_classes > 1:
+        # Of the scores as they are: softmax makes those equal that nearly are.
+        decided = preds.argmax(1)
+        return decided.flatten(1) if decided.dim() > 1 else decided.unsqueeze(0)
     highest, decided = items.scores.max(1)
-    return torch.where(highest > (0.5 if items.scores.shape[1] == 1 else 0), decided, items.scores.shape[1])
+    return torch.where(highest > (0.5 if n_classes == 1 else 0), decided, n_classes)
 
 
 def _one_hot(labels: Tensor, num_classes: int) -> Tensor:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import torch
-from metric_tester import CHECKS, Case, assert_same, check_found, find_of_cases
+from metric_tester import CHECKS, Case, assert_same, check_found, find_of_cases, union
 from torchmetrics import BootStrapper, ClasswiseWrapper, Metric, MetricCollection, MetricTracker
 from two_processes import find_as_a_process, found_by_two_processes
 
@@ -108,7 +108,8 @@ def test_in_wrappers():
     best, step = tracker.best_metric(return_step=True)
     assert best == tracker.compute_all()[step] == tracker.compute_all().max()
     bootstrapped = BootStrapper(metrics.LovaszJaccardIndex(N_CLASSES), num_bootstraps=3)
-    bootstrapped.update(*batches()[0])
+    torch.manual_seed(0)
+    bootstrapped.update(*union(batches()))
     assert 0 < bootstrapped.compute()['std'] < 0.5
 
 

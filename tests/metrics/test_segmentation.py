@@ -16,16 +16,30 @@ def test_probabilities_stay_and_logits_become_probabilities():
 def test_a_decision_needs_a_score():
     preds = torch.tensor([[0, 2, 7, 1]])  # 7 is no class
     items = probability_items(preds, torch.zeros(1, 4, dtype=torch.long), 3, None)
-    assert decided_classes(items).tolist() == [[0, 2, 3, 1]]
+    assert decided_classes(preds, items).tolist() == [[0, 2, 3, 1]]
 
 
 def test_a_single_class_decides_at_a_half():
-    items = probability_items(torch.tensor([[0.2, 0.5, 0.7]]), torch.tensor([[0, 1, 1]]), 1, None)
-    assert decided_classes(items).tolist() == [[1, 1, 0]]  # 1 for none
+    preds = torch.tensor([[0.2, 0.5, 0.7]])
+    items = probability_items(preds, torch.tensor([[0, 1, 1]]), 1, None)
+    assert decided_classes(preds, items).tolist() == [[1, 1, 0]]  # 1 for none
     assert items.target.tolist() == [[1, 0, 0]]
 
 
-@pytest.mark.parametrize('preds', [torch.rand(2, 4), torch.rand(2, 2, 4), torch.rand(4)], ids=lambda p: str(p.shape))
+@pytest.mark.parametrize('shape', [(2, 3), (1, 3, 4), (2, 3, 2, 5)], ids=str)
+def test_nearly_equal_scores_decide(shape):
+    preds = 1e-9 * torch.randn(shape)
+    items = probability_items(preds, torch.zeros(shape[0], *shape[2:]).long(), 3, None)
+    decided = decided_classes(preds, items)
+    assert decided.shape == items.target.shape
+    assert torch.equal(decided.flatten(), preds.argmax(1).flatten())
+
+
+@pytest.mark.parametrize(
+    'preds',
+    [torch.rand(2, 4), torch.rand(2, 2, 4), torch.rand(4), torch.rand(()), torch.tensor(1)],
+    ids=lambda p: f'{p.dtype} {tuple(p.shape)}',
+)
 def test_shapes_that_do_not_fit_are_named(preds):
     with pytest.raises(ValueError, match=r'`preds`.*\[N, 3, \*\]'):
         probability_items(preds, torch.zeros(2, 4, dtype=torch.long), 3, None)

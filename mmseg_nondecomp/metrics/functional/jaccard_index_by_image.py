@@ -66,7 +66,7 @@ def _jaccard_index_by_image_update(
     if target.is_floating_point():
         raise TypeError(f'Parameter `target` should hold class indices. Found {target.dtype}.')
     items = probability_items(preds, target, num_classes, ignore_index)
-    counts = jaccard_counts(decided_classes(items), items.target, items.mass, num_classes)
+    counts = jaccard_counts(decided_classes(preds, items), items.target, items.mass, num_classes)
     if is_ignored_class(num_classes, ignore_index):
         counts[:, :, ignore_index] = 0
     true = torch.zeros(num_classes + 1, device=target.device)

@@ -67,7 +67,7 @@ def _lovasz_jaccard_index_update(
     """The mass and the sum of errors in each cell [C, 2, T], and how many pixels are decided for each class [C]."""
     items = probability_items(preds, target, num_classes, ignore_index)
     histogram = error_histogram(*items, ProbabilityCells(bins), per_image=False)
-    return histogram.mass[0], histogram.errors[0], count_decided(items)
+    return histogram.mass[0], histogram.errors[0], count_decided(preds, items)
 
 
 def _lovasz_jaccard_index_compute(

@@ -37,7 +37,7 @@ def test_a_class_that_is_ignored_does_not_count(classes, counted):
 def test_decisions_are_counted_where_pixels_are():
     scores = torch.nn.functional.one_hot(torch.tensor([[1, 2, 3]]), 4).movedim(-1, 1).float()
     items = Items(scores, torch.tensor([[0, 2, 4]]), torch.tensor([[1, 1, 0]]))
-    assert count_decided(items).tolist() == [0, 1, 1, 0]
+    assert count_decided(scores, items).tolist() == [0, 1, 1, 0]
 
 
 def test_no_class_is_no_number():
