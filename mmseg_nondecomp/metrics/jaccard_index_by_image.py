@@ -37,7 +37,8 @@ class JaccardIndexByImage(UnitMetric):
 
     Args:
         num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
-        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class.
+        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class. A class that is
+            ignored counts in no average.
         worst: Which share of the images ``worst`` is about, in (0, 1].
         kwargs: What any torchmetrics metric takes.
 

@@ -31,7 +31,8 @@ class SoftJaccardIndex(JaccardMetric):
         classes: Which classes are averaged: ``'seen'`` (true or decided on any pixel, as torchmetrics' own index has
             it), ``'present'`` (true on any pixel), ``'all'``, or a list of indices.
         average: ``'macro'`` for the mean over classes, ``None`` for the value of each, NaN where it does not count.
-        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class.
+        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class. A class that is
+            ignored counts only if ``classes`` lists it.
         kwargs: What any torchmetrics metric takes.
 
     Raises:

@@ -27,7 +27,8 @@ def jaccard_index_by_image(
         preds: Scores of shape [N, C, *], of which the highest decides, or decided classes, integers of shape [N, *].
         target: Class indices, of shape [N, *].
         num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
-        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class.
+        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class. A class that is
+            ignored counts in no average.
         worst: Which share of the images ``worst`` is about, in (0, 1].
 
     Returns:

@@ -31,7 +31,8 @@ def lovasz_jaccard_index(
         classes: Which classes are averaged: ``'seen'`` (true or decided on any pixel), ``'present'`` (true on any
             pixel), ``'all'``, or a list of indices.
         average: ``'macro'`` for the mean over classes, ``None`` for the value of each, NaN where it does not count.
-        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class.
+        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class. A class that is
+            ignored counts only if ``classes`` lists it.
         bins: How finely errors are told apart.
 
     Returns:
