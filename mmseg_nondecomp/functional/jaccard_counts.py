@@ -44,8 +44,17 @@ def count_decisions(decided: Tensor, target: Tensor, n_classes: int) -> Tensor:
         target: The true class, of the same shape; an item with any other label does not count.
         n_classes: The number of classes.
     """
-    valid = (target >= 0) & (target < n_classes)
-    pair = torch.where(valid, target.long() * n_classes + decided, n_classes**2)
-    pairs = torch.bincount(pair.flatten(), minlength=n_classes**2 + 1)[:-1].view(n_classes, n_classes)
+    pairs = count_pairs(decided, target, n_classes)
     intersection = pairs.diagonal()
     return torch.stack([intersection, pairs.sum(0) + pairs.sum(1) - intersection])
+
+
+def count_pairs(decided: Tensor, target: Tensor, n_classes: int) -> Tensor:
+    """How many items have each true and each decided class: integers of shape [C, C], the true class first.
+
+    Arguments are those of `count_decisions`.
+    """
+    valid = (target >= 0) & (target < n_classes)
+    # int32: half of the memory traffic of int64, of which this consists.
+    pair = torch.where(valid, target.int() * n_classes + decided.int(), n_classes**2)
+    return torch.bincount(pair.flatten(), minlength=n_classes**2 + 1)[:-1].view(n_classes, n_classes)

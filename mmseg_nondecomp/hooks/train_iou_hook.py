@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from operator import attrgetter
 from typing import Any
 
 import torch
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.runner import Runner
-from torch import Tensor, distributed, nn
+from torch import Tensor, distributed
 
 from mmseg_nondecomp.functional.jaccard_counts import count_decisions, mean_jaccard
+from mmseg_nondecomp.hooks.loss_listener import LossListener, check_listening, class_names
 from mmseg_nondecomp.registry import HOOKS
 
 KEY = 'mmseg_nondecomp/train_iou'
@@ -63,12 +61,9 @@ class TrainIoUHook(Hook):
         head: str = 'decode_head',
         loss: int | None = None,
     ) -> None:
-        if not isinstance(interval, int) or interval < 1:
-            raise ValueError(f'Parameter `interval` should be a positive integer. Found {interval!r}.')
+        check_listening(interval, loss)
         if not 0 <= momentum < 1:
             raise ValueError(f'Parameter `momentum` should be at least 0 and below 1. Found {momentum!r}.')
-        if loss is not None and (type(loss) is not int or loss < 0):
-            raise ValueError(f'Parameter `loss` should be an integer from 0 on or None. Found {loss!r}.')
         self.interval = interval
         self.momentum = momentum
         self.per_class = per_class
@@ -81,36 +76,22 @@ class TrainIoUHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Listen to the head's losses, and go on from what was resumed."""
-        self.head = _head(runner.model, self.head_name)
-        self.n_classes = max(self.head.num_classes, 2)
+        self.listener = LossListener(runner.model, self.head_name, self.loss, self._count, type(self).__name__)
+        self.n_classes = max(self.listener.head.num_classes, 2)
         self.samplers = _samplers_that_take_iou(runner.train_dataloader, self.n_classes)
-        self.class_names = _class_names(runner.train_dataloader.dataset, self.n_classes)
+        self.class_names = class_names(runner.train_dataloader.dataset, self.n_classes)
         self.batch_counts: Tensor | None = None
-        self._heard: int | None = None
         self.counts = torch.zeros(2, self.n_classes, dtype=torch.float64)
         state = runner.message_hub.get_info(KEY)
         if state is not None:
             self._load_state_dict(state)
-        losses: Any = self.head.loss_decode
-        losses = list(losses) if isinstance(losses, nn.ModuleList) else [losses]
-        if self.loss is not None and self.loss >= len(losses):
-            raise ValueError(f'Parameter `loss` should be below {len(losses)} for this head. Found {self.loss}.')
-        heard = [self.loss] if self.loss is not None else range(len(losses))
-        listeners = [self._count, *[self._compare] * (len(heard) - 1)]
-        self._listening = [
-            losses[i].register_forward_pre_hook(listener, with_kwargs=True)
-            for i, listener in zip(heard, listeners, strict=True)
-        ]
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: dict | None = None
     ) -> None:
         """Add the counts of the iteration; every so often, tell them."""
         if self.batch_counts is None:
-            raise RuntimeError(
-                f'TrainIoUHook heard nothing: `{self.head_name}` ({type(self.head).__name__}) does not hand its logits '
-                'to its `loss_decode` in training.'
-            )
+            raise self.listener.heard_nothing()
         counts, self.batch_counts = self.batch_counts.double(), None
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(counts)
@@ -122,35 +103,21 @@ class TrainIoUHook(Hook):
 
     def after_train(self, runner: Runner) -> None:
         """Listen no more."""
-        for listening in self._listening:
-            listening.remove()
+        self.listener.stop()
 
-    @torch.no_grad()
-    def _count(self, loss: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
+    def _count(self, logits: Tensor, target: Tensor, ignore_index: int | None) -> None:
         """Count what a call of the loss decides."""
-        logits, target = (*args, *kwargs.values())[:2]
         fits = logits.dim() > 2 and target.shape == (len(logits), *logits.shape[2:]) and not target.is_floating_point()
         if not fits or logits.shape[1] not in (1, self.n_classes):
             raise ValueError(
                 f'TrainIoUHook needs logits [N, {self.n_classes}, H, W] and labels [N, H, W] where `{self.head_name}` '
                 f'calls its loss. Found {tuple(logits.shape)} and {target.dtype} {tuple(target.shape)}.'
             )
-        self._heard = logits.data_ptr()
-        if logits.shape[1] == 1:
-            decided = (logits.squeeze(1).sigmoid() > self.head.threshold).long()
-        else:
-            decided = logits.max(1).indices  # a third of the time of argmax on the CPU
-        ignore_index = kwargs.get('ignore_index', self.head.ignore_index)
-        counts = count_decisions(decided, target.masked_fill(target == ignore_index, -1), self.n_classes)
+        decided = self.listener.decided(logits)
+        if ignore_index is not None:
+            target = target.masked_fill(target == ignore_index, -1)
+        counts = count_decisions(decided, target, self.n_classes)
         self.batch_counts = counts if self.batch_counts is None else self.batch_counts + counts
-
-    def _compare(self, loss: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        """Make sure that another loss of the head is handed the same logits."""
-        if (*args, *kwargs.values())[0].data_ptr() != self._heard:
-            raise ValueError(
-                f'`{self.head_name}` ({type(self.head).__name__}) hands different logits to its losses. Name the loss '
-                'that is handed those which decide, as in `TrainIoUHook(loss=1)` for PIDNet.'
-            )
 
     def _report(self, runner: Runner) -> None:
         counts = self.counts.cpu()
@@ -182,28 +149,6 @@ class TrainIoUHook(Hook):
             return
         for sampler, sampler_state in zip(self.samplers, state['samplers'], strict=True):
             sampler.load_state_dict(sampler_state)
-
-
-def _head(model: nn.Module, name: str) -> Any:
-    inner: Any = model.module if is_model_wrapper(model) else model
-    try:
-        head: Any = attrgetter(name)(inner)
-    except AttributeError as error:
-        raise ValueError(
-            f'Parameter `head` should name a decode head of {type(inner).__name__}. Found {name!r}.'
-        ) from error
-    head = head[-1] if isinstance(head, nn.ModuleList) else head
-    if not hasattr(head, 'loss_decode') or not hasattr(head, 'num_classes'):
-        raise ValueError(
-            'Parameter `head` should name a head that hands logits of pixels to its `loss_decode`. '
-            f'Found {name!r}, a {type(head).__name__}.'
-        )
-    return head
-
-
-def _class_names(dataset: Any, n_classes: int) -> Sequence[Any]:
-    names = getattr(dataset, 'metainfo', {}).get('classes') or ()
-    return names if len(names) == n_classes else range(n_classes)
 
 
 def _samplers_that_take_iou(dataloader: Any, n_classes: int) -> list[Any]:
