@@ -47,10 +47,11 @@ __all__ = [
 
 if HAS_MMENGINE:
     from mmseg_nondecomp import compat
-    from mmseg_nondecomp.hooks import DualAscentHook, LossWeightHook, TrainIoUHook
+    from mmseg_nondecomp.evaluation import TorchMetricsEvaluator
+    from mmseg_nondecomp.hooks import DualAscentHook, LossWeightHook, TrainIoUHook, TrainMetricsHook
 
     compat.apply()
-    __all__ += ['DualAscentHook', 'LossWeightHook', 'TrainIoUHook']
+    __all__ += ['DualAscentHook', 'LossWeightHook', 'TorchMetricsEvaluator', 'TrainIoUHook', 'TrainMetricsHook']
 
 if HAS_MMCV:
     from mmseg_nondecomp.transforms import GroupLabelNoise, RandomCropOnClass

@@ -13,7 +13,7 @@ HAS_MMENGINE = find_spec('mmengine') is not None
 HAS_MMCV = HAS_MMENGINE and find_spec('mmcv') is not None
 
 if HAS_MMENGINE:
-    from mmengine.registry import DATA_SAMPLERS, HOOKS, MODELS, TASK_UTILS, TRANSFORMS
+    from mmengine.registry import DATA_SAMPLERS, EVALUATOR, HOOKS, METRICS, MODELS, TASK_UTILS, TRANSFORMS
 else:
 
     class _NoRegistry:
@@ -25,6 +25,16 @@ else:
         def build(self, cfg: dict[str, Any]) -> Any:
             raise ImportError(f'Building {cfg} by name needs MMEngine: pip install "mmseg_nondecomp[mmseg]".')
 
-    DATA_SAMPLERS = HOOKS = MODELS = TASK_UTILS = TRANSFORMS = _NoRegistry()
+    DATA_SAMPLERS = EVALUATOR = HOOKS = METRICS = MODELS = TASK_UTILS = TRANSFORMS = _NoRegistry()
 
-__all__ = ['DATA_SAMPLERS', 'HAS_MMCV', 'HAS_MMENGINE', 'HOOKS', 'MODELS', 'TASK_UTILS', 'TRANSFORMS']
+__all__ = [
+    'DATA_SAMPLERS',
+    'EVALUATOR',
+    'HAS_MMCV',
+    'HAS_MMENGINE',
+    'HOOKS',
+    'METRICS',
+    'MODELS',
+    'TASK_UTILS',
+    'TRANSFORMS',
+]

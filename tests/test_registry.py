@@ -7,7 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from mmengine.registry import DATA_SAMPLERS, HOOKS, MODELS, TASK_UTILS, TRANSFORMS
+from mmengine.registry import DATA_SAMPLERS, EVALUATOR, HOOKS, METRICS, MODELS, TASK_UTILS, TRANSFORMS
 
 import mmseg_nondecomp
 from mmseg_nondecomp import registry
@@ -44,8 +44,10 @@ def test_is_registered_in_the_root():
     assert TASK_UTILS.get('LossMaxPoolingPixelSampler') is mmseg_nondecomp.LossMaxPoolingPixelSampler
     for name in ('EquiBatchSampler', 'IoUAdaptiveSampler'):
         assert DATA_SAMPLERS.get(name) is getattr(mmseg_nondecomp, name)
-    for name in ('DualAscentHook', 'LossWeightHook', 'TrainIoUHook'):
+    for name in ('DualAscentHook', 'LossWeightHook', 'TrainIoUHook', 'TrainMetricsHook'):
         assert HOOKS.get(name) is getattr(mmseg_nondecomp, name)
+    assert METRICS.get('TorchMetricsEvaluator') is mmseg_nondecomp.TorchMetricsEvaluator
+    assert EVALUATOR.get('TorchMetricsEvaluator') is not None
     assert TRANSFORMS.get('RandomCropOnClass') is mmseg_nondecomp.RandomCropOnClass
 
 
@@ -105,7 +107,7 @@ def test_imports_no_models_and_is_imported_by_its_dotted_name():
         assert 'mmseg_nondecomp' not in sys.modules
         loss = MODELS.build(dict(type='mmseg_nondecomp.LossMaxPooling', p=2.0))
         assert type(loss) is sys.modules['mmseg_nondecomp'].LossMaxPooling and loss.p == 2
-        for name in ('mmseg', 'mmdet', 'mmpretrain'):
+        for name in ('mmseg', 'mmdet', 'mmpretrain', 'torchmetrics'):
             assert name not in sys.modules, name
         """
     )
@@ -115,6 +117,14 @@ def test_imports_no_models_and_is_imported_by_its_dotted_name():
     ('registry', 'settings'),
     [
         ('HOOKS', dict(type='mmseg_nondecomp.TrainIoUHook')),
+        (
+            'METRICS',
+            dict(
+                type='mmseg_nondecomp.TorchMetricsEvaluator',
+                metrics=dict(m=dict(type='torchmetrics.MeanMetric')),
+                inputs=dict(m='labels'),
+            ),
+        ),
         ('TRANSFORMS', dict(type='mmseg_nondecomp.RandomCropOnClass', crop_size=8)),
     ],
 )

@@ -3,5 +3,6 @@
 from mmseg_nondecomp.hooks.dual_ascent_hook import DualAscentHook
 from mmseg_nondecomp.hooks.loss_weight_hook import LossWeightHook
 from mmseg_nondecomp.hooks.train_iou_hook import TrainIoUHook
+from mmseg_nondecomp.hooks.train_metrics_hook import TrainMetricsHook
 
-__all__ = ['DualAscentHook', 'LossWeightHook', 'TrainIoUHook']
+__all__ = ['DualAscentHook', 'LossWeightHook', 'TrainIoUHook', 'TrainMetricsHook']

@@ -1,0 +1,140 @@
+"""What the three toolboxes predict; MMPretrain's samples are dicts here, since it is not in this environment."""
+
+import pytest
+import torch
+from mmengine.structures import InstanceData, PixelData
+from mmseg.structures import SegDataSample
+from torch.testing import assert_close
+
+from mmseg_nondecomp.evaluation.need import Need
+from mmseg_nondecomp.evaluation.predictions import batches_of
+
+LABELS, SCORES, LOGITS = Need('labels'), Need('scores'), Need('logits')
+MULTILABEL = Need('labels', 'multilabel')
+INSTANCES = Need('instances')
+
+
+def inputs(samples, *needs):
+    [batch] = batches_of(samples, set(needs))
+    assert batch.size == len(samples)
+    return batch.inputs
+
+
+class TestMMSegmentation:
+    def sample(self, logits, labels, target):
+        sample = SegDataSample(pred_sem_seg=PixelData(data=labels), gt_sem_seg=PixelData(data=target))
+        sample.set_data(dict(seg_logits=PixelData(data=logits)))
+        return sample.to_dict()
+
+    def samples(self, n=2):
+        generator = torch.Generator().manual_seed(0)
+        logits = torch.randn(n, 3, 4, 5, generator=generator)
+        target = torch.randint(3, (n, 1, 4, 5), generator=generator)
+        return (
+            [self.sample(z, z.argmax(0, keepdim=True), t) for z, t in zip(logits, target, strict=True)],
+            logits,
+            target,
+        )
+
+    def test_several_classes(self):
+        samples, logits, target = self.samples()
+        found = inputs(samples, LABELS, SCORES, LOGITS)
+        assert_close(found[LABELS], (logits.argmax(1), target.squeeze(1)))
+        assert_close(found[SCORES], (logits.softmax(1), target.squeeze(1)))
+        assert_close(found[LOGITS], (logits, target.squeeze(1)))
+
+    def test_logits_are_not_touched_for_labels(self):
+        samples, _, _ = self.samples()
+        for sample in samples:
+            del sample['seg_logits']
+        assert set(inputs(samples, LABELS)) == {LABELS}
+
+    def test_one_channel(self):
+        """MMSegmentation hands over sigmoids then, and decides at a threshold of its own, 0.3."""
+        p = torch.rand(1, 4, 5)
+        target = (torch.rand(1, 4, 5) > 0.5).long()
+        sample = self.sample(p, (p > 0.3).to(p), target)
+        found = inputs([sample], Need('labels', 'binary'), Need('scores', 'binary'))
+        assert_close(found[Need('labels', 'binary')], ((p > 0.3).long(), target))
+        assert_close(found[Need('scores', 'binary')], (p, target))
+
+    def test_parts(self):
+        samples, logits, target = self.samples()
+        [batch] = batches_of(samples, {LABELS})
+        first = batch.first(1)
+        assert first.size == 1
+        assert_close(first.inputs[LABELS], (logits[:1].argmax(1), target[0]))
+
+    def test_several_labels_a_pixel(self):
+        with pytest.raises(ValueError, match=r'one class a pixel\. Found metrics of multilabel form'):
+            inputs(self.samples()[0], MULTILABEL)
+
+
+class TestMMPretrain:
+    def test_one_label(self):
+        p = torch.rand(3, 4).softmax(1)
+        samples = [dict(pred_score=p[i], pred_label=p[i].argmax()[None], gt_label=torch.tensor([i])) for i in range(3)]
+        found = inputs(samples, LABELS, SCORES, LOGITS)
+        assert_close(found[LABELS], (p.argmax(1), torch.arange(3)))
+        assert_close(found[SCORES], (p, torch.arange(3)))
+        assert_close(found[LOGITS], (p.log(), torch.arange(3)))
+
+    def test_no_scores(self):
+        samples = [dict(pred_label=torch.tensor([i]), gt_label=torch.tensor([2])) for i in range(3)]
+        assert_close(inputs(samples, LABELS)[LABELS], (torch.arange(3), torch.full((3,), 2)))
+        with pytest.raises(ValueError, match='hold `pred_label` without `pred_score`'):
+            inputs(samples, SCORES)
+
+    def test_several_labels(self):
+        p = torch.rand(2, 4)
+        samples = [
+            dict(pred_score=p[0], gt_label=torch.tensor([0, 3])),
+            dict(pred_score=p[1], gt_score=torch.tensor([0.0, 1, 1, 0])),
+        ]
+        scores, target = inputs(samples, MULTILABEL)[MULTILABEL]
+        assert_close(scores, p)
+        assert target.tolist() == [[1, 0, 0, 1], [0, 1, 1, 0]]
+        with pytest.raises(ValueError, match=r'one `gt_label` for each\. Found \[0, 3\]; .*`num_labels`'):
+            inputs(samples, LABELS)
+
+    def test_no_ground_truth(self):
+        for need in (LABELS, MULTILABEL):
+            with pytest.raises(ValueError, match='`gt_label`'):
+                inputs([dict(pred_score=torch.rand(3))], need)
+
+
+class TestMMDetection:
+    def sample(self, n_ignored=1):
+        def instances(n, **more):
+            return InstanceData(bboxes=torch.rand(n, 4), labels=torch.arange(n), **more)
+
+        sample = SegDataSample()  # any data element
+        sample.pred_instances = instances(3, scores=torch.rand(3))
+        sample.gt_instances = instances(2)
+        sample.ignored_instances = instances(n_ignored)
+        return sample.to_dict()
+
+    @pytest.mark.parametrize('n_ignored', [0, 2])
+    def test_boxes(self, n_ignored):
+        """Boxes that do not count are crowds, as in COCO."""
+        sample = self.sample(n_ignored)
+        [preds], [target] = inputs([sample], INSTANCES)[INSTANCES]
+        found, true, ignored = (sample[f'{key}_instances'] for key in ('pred', 'gt', 'ignored'))
+        assert_close(preds, dict(boxes=found['bboxes'], labels=found['labels'], scores=found['scores']))
+        assert_close(target['boxes'], torch.cat([true['bboxes'], ignored['bboxes']]))
+        assert target['labels'].tolist() == [0, 1, *range(n_ignored)]
+        assert target['iscrowd'].tolist() == [0, 0, *[1] * n_ignored]
+
+    def test_classes_of_boxes_are_not_defined(self):
+        with pytest.raises(ValueError, match=r'boxes.*MeanAveragePrecision.* Found metrics that need labels'):
+            inputs([self.sample()], LABELS)
+
+    def test_no_ground_truth(self):
+        sample = self.sample()
+        del sample['gt_instances']
+        with pytest.raises(ValueError, match=r'`gt_instances`.*LoadAnnotations'):
+            inputs([sample], INSTANCES)
+
+
+def test_nothing():
+    assert batches_of([], {LABELS}) == []

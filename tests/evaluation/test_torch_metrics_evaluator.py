@@ -1,0 +1,333 @@
+"""The evaluator against MMSegmentation's own, by one process and by two."""
+
+import gc
+
+import pytest
+import torch
+from mmengine.dataset import DefaultSampler
+from mmengine.evaluator import Evaluator
+from mmengine.registry import EVALUATOR, METRICS
+from mmengine.runner import Runner
+from mmengine.structures import PixelData
+from mmseg.evaluation import IoUMetric
+from mmseg.structures import SegDataSample
+from predicted_maps import COUNT, N_CLASSES, NAMES, OF_STOCK, TORCHMETRICS, LabelMaps
+from torch.utils.data import BatchSampler
+from torchmetrics import Metric, MetricCollection
+from torchmetrics.classification import MulticlassAccuracy, MulticlassAveragePrecision, MulticlassJaccardIndex
+from two_processes import find_as_a_process, found_by_two_processes
+
+from mmseg_nondecomp import TorchMetricsEvaluator
+
+OTHERS = dict(
+    kept_scores=dict(type=f'{TORCHMETRICS}AveragePrecision', **COUNT),
+    histogram=dict(type=f'{TORCHMETRICS}AveragePrecision', thresholds=20, **COUNT),
+    images=dict(type='JaccardIndexByImage', **COUNT),
+    lovasz=dict(type='LovaszJaccardIndex', **COUNT),
+    direct=dict(type='DirectAveragePrecision', **COUNT),
+)
+CASES = [(n, batch_size) for n in (1, 2, 3, 5, 8, 201) for batch_size in (1, 3)]
+
+
+class SeenImages(Metric):
+    """Which images were seen, one list entry an image, as `MeanAveragePrecision` keeps what it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.add_state('seen', default=[], dist_reduce_fx=None)
+
+    def update(self, preds, target):
+        self.seen += [(image.flatten() * torch.arange(image.numel())).sum() for image in target]
+
+    def compute(self):
+        return {'n': torch.tensor(len(self.seen)), 'different': torch.stack(self.seen).unique().numel()}
+
+
+class UnroundedIoU(IoUMetric):
+    def compute_metrics(self, results):
+        totals = [sum(areas) for areas in zip(*results, strict=True)]
+        found = self.total_area_to_metrics(*totals, self.metrics)
+        return {name if name == 'aAcc' else f'm{name}': torch.tensor(value).nanmean() for name, value in found.items()}
+
+
+def evaluate(metrics, data, batch_size=4, round_up=True):
+    """What the evaluators find on this process's part of the data, as in a validation loop."""
+    evaluator = Evaluator(metrics)
+    evaluator.dataset_meta = data.metainfo
+    for indices in BatchSampler(DefaultSampler(data, shuffle=False, seed=0, round_up=round_up), batch_size, False):
+        evaluator.process([data[i] for i in indices])
+    return evaluator.evaluate(len(data))
+
+
+def stock():
+    return UnroundedIoU(iou_metrics=['mIoU', 'mDice', 'mFscore'], collect_device='gpu')
+
+
+def ours(**metrics):
+    return TorchMetricsEvaluator(metrics)
+
+
+def test_values_are_those_of_iou_metric():
+    data = LabelMaps(200)
+    found, expected = evaluate([ours(**OF_STOCK)], data), evaluate([stock()], data)
+    for name in OF_STOCK:
+        assert found[name] == pytest.approx(expected[name].item(), rel=1e-6)
+    assert 0.3 < found['mIoU'] < found['mAcc'] < 0.9
+
+
+def everything():
+    return TorchMetricsEvaluator(OF_STOCK | OTHERS | dict(seen=SeenImages()), inputs=dict(seen='labels'))
+
+
+def find(rank):
+    """What a process finds of the images that are its own, {(images, batch size, sampler): values}."""
+    found = {}
+    for n, batch_size in CASES:
+        for round_up in (True, False):
+            found[n, batch_size, round_up] = evaluate([everything()], LabelMaps(n), batch_size, round_up)
+        found[n, batch_size, 'stock'] = {k: v.item() for k, v in evaluate([stock()], LabelMaps(n), batch_size).items()}
+    try:
+        evaluator = ours(**OF_STOCK)
+        for i in range(6):
+            evaluator.process(None, [LabelMaps(9)[i]])
+        evaluator.evaluate(9)
+    except RuntimeError as error:
+        found['too many'] = str(error)
+    return found
+
+
+@pytest.fixture(scope='module')
+def found_by_processes(tmp_path_factory):
+    return found_by_two_processes(__file__, tmp_path_factory.mktemp('evaluator'))
+
+
+@pytest.mark.parametrize('round_up', [True, False])
+@pytest.mark.parametrize(('n', 'batch_size'), CASES)
+def test_two_processes_find_what_one_finds(found_by_processes, n, batch_size, round_up):
+    """Whether the sampler repeats images at the end, or leaves a process with fewer, or with none."""
+    expected = evaluate([everything()], LabelMaps(n), batch_size)
+    assert expected['seen.n'] == expected['seen.different'] == n
+    for found in found_by_processes:
+        assert found[n, batch_size, round_up].keys() == expected.keys()
+        for name, value in expected.items():
+            if name != 'images.batch':  # two processes have other batches
+                assert found[n, batch_size, round_up][name] == pytest.approx(value, rel=1e-5, nan_ok=True), name
+
+
+@pytest.mark.parametrize(('n', 'batch_size'), [case for case in CASES if case[0] > 2])
+def test_two_processes_find_what_iou_metric_finds(found_by_processes, n, batch_size):
+    for found in found_by_processes:
+        for name in ('mIoU', 'aAcc', 'mDice') if n < 200 else OF_STOCK:
+            value = found[n, batch_size, True][name]
+            assert value == pytest.approx(found[n, batch_size, 'stock'][name], rel=1e-6), name
+
+
+def test_more_repetitions_than_a_sampler_makes_are_an_error_on_all_processes(found_by_processes):
+    for found in found_by_processes:
+        assert 'given [6, 6] images by the processes, more than can be repetitions' in found['too many']
+
+
+def bytes_in_tensors():
+    gc.collect()
+    return sum(x.numel() * x.element_size() for x in gc.get_objects() if isinstance(x, torch.Tensor))
+
+
+@pytest.mark.parametrize('metrics', [OF_STOCK, dict(a=OTHERS['histogram'], b=OTHERS['lovasz'])], ids=str)
+def test_memory_does_not_grow(metrics):
+    evaluator, data = ours(**metrics), LabelMaps(40)
+    held = []
+    for n in (2, 38):
+        for i in range(n):
+            evaluator.process(None, [data[i]])
+        held.append(bytes_in_tensors())
+    assert held[0] == held[1] > 0
+
+
+def test_an_evaluator_starts_anew():
+    evaluator = ours(**OF_STOCK)
+    for n in (3, 5, 3):
+        data = LabelMaps(n)
+        for i in range(n):
+            evaluator.process(None, [data[i]])
+        assert evaluator.evaluate(n) == evaluate([ours(**OF_STOCK)], data)
+
+
+def test_images_of_several_sizes():
+    data = [LabelMaps(9, (10 + i, 12))[i] for i in range(4)]
+    evaluator = ours(**OF_STOCK)
+    evaluator.process(None, data)
+    one_by_one = ours(**OF_STOCK)
+    for sample in data:
+        one_by_one.process(None, [sample])
+    assert evaluator.evaluate(4) == one_by_one.evaluate(4)
+
+
+class TestNames:
+    def values(self, metrics, **kwargs):
+        evaluator = TorchMetricsEvaluator(metrics, **kwargs)
+        evaluator.dataset_meta = LabelMaps.metainfo
+        evaluator.process(None, [LabelMaps(1)[0]])
+        return evaluator.evaluate(1)
+
+    def test_of_classes(self):
+        found = self.values(dict(IoU=dict(type=f'{TORCHMETRICS}JaccardIndex', average=None, **COUNT)))
+        assert list(found) == [f'IoU.{name}' for name in NAMES]
+
+    def test_of_a_dict(self):
+        found = self.values(dict(iou=dict(type='JaccardIndexByImage', **COUNT)))
+        assert set(found) == {f'iou.{kind}' for kind in ('image', 'class', 'dataset', 'batch', 'worst')}
+
+    @pytest.mark.parametrize('of_config', [True, False])
+    def test_of_a_collection(self, of_config):
+        members = dict(mIoU=MulticlassJaccardIndex(**COUNT), AP=MulticlassAveragePrecision(**COUNT))
+        metrics = MetricCollection(members)
+        if of_config:
+            members = dict(mIoU=OF_STOCK['mIoU'], AP=OTHERS['kept_scores'])
+            metrics = dict(type='torchmetrics.MetricCollection', metrics=members)
+        alone = self.values(metrics)
+        assert set(alone) == {'mIoU', 'AP'}
+        assert self.values(dict(val=metrics)) == {f'val.{name}': value for name, value in alone.items()}
+
+    def test_prefix(self):
+        assert set(self.values(OF_STOCK, prefix='val')) == {f'val/{name}' for name in OF_STOCK}
+
+    def test_matrix_stays_what_it_is(self):
+        found = self.values(dict(matrix=dict(type=f'{TORCHMETRICS}ConfusionMatrix', **COUNT)))
+        assert found['matrix'].shape == (N_CLASSES, N_CLASSES)
+
+    def test_wrapped_metric(self):
+        accuracy = dict(type=f'{TORCHMETRICS}Accuracy', average=None, **COUNT)
+        wrapper = dict(type='torchmetrics.wrappers.ClasswiseWrapper', metric=accuracy, labels=list(NAMES))
+        found = self.values(dict(Acc=wrapper, plain=accuracy))
+        for name in NAMES:
+            assert found[f'Acc.multiclassaccuracy_{name}'] == found[f'plain.{name}']
+
+
+def test_metrics_that_ignore_different_labels_share_nothing():
+    """Where the first batch has neither label, a collection of torchmetrics takes them for one metric."""
+    target = torch.zeros(2, 8, 8).long()
+    target[1] = 2
+    labels = torch.zeros(2, 8, 8).long()
+    metrics = dict(
+        all=dict(type=f'{TORCHMETRICS}Accuracy', num_classes=3, average='micro'),
+        some=dict(type=f'{TORCHMETRICS}Accuracy', num_classes=3, average='micro', ignore_index=2),
+    )
+    evaluator = TorchMetricsEvaluator(metrics)
+    of_torchmetrics = MetricCollection(
+        {
+            'all': MulticlassAccuracy(num_classes=3, average='micro'),
+            'some': MulticlassAccuracy(num_classes=3, average='micro', ignore_index=2),
+        }
+    )
+    for i in range(2):
+        evaluator.process(
+            None, [dict(pred_sem_seg=dict(data=labels[i : i + 1]), gt_sem_seg=dict(data=target[i : i + 1]))]
+        )
+        of_torchmetrics.update(labels[i : i + 1], target[i : i + 1])
+    assert evaluator.evaluate(2) == dict(all=0.5, some=1.0)
+    assert of_torchmetrics.compute()['some'] == 0.5
+
+
+class TestIsBuilt:
+    """MMEngine takes a config with `metrics` for that of a whole evaluator, one in a list for that of a metric."""
+
+    @pytest.mark.parametrize('name', ['TorchMetricsEvaluator', 'mmseg_nondecomp.TorchMetricsEvaluator'])
+    @pytest.mark.parametrize('in_a_list', [True, False])
+    def test_by_a_runner(self, name, in_a_list):
+        config = dict(type=name, metrics=OF_STOCK)
+        evaluator = Runner.build_evaluator(None, [config] if in_a_list else config)
+        evaluator.dataset_meta = LabelMaps.metainfo
+        sample = LabelMaps(1)[0]
+        sample = SegDataSample(**{key: PixelData(**value) for key, value in sample.items()})
+        evaluator.process(data_samples=[sample], data_batch=None)
+        assert evaluator.evaluate(1) == evaluate([ours(**OF_STOCK)], LabelMaps(1))
+
+    def test_by_name(self):
+        assert type(METRICS.build(dict(type='TorchMetricsEvaluator', metrics=OF_STOCK))) is TorchMetricsEvaluator
+        assert type(EVALUATOR.build(dict(type='TorchMetricsEvaluator', metrics=OF_STOCK))) is Evaluator
+
+
+class TestMistakes:
+    def process(self, evaluator, **changes):
+        evaluator.process(None, [LabelMaps(1)[0] | changes])
+
+    def test_number_of_classes_is_not_that_of_the_data_set(self):
+        evaluator = ours(mIoU=dict(type=f'{TORCHMETRICS}JaccardIndex', num_classes=5))
+        with pytest.raises(ValueError, match=r"`num_classes` of metric 'mIoU' .* should be 7, .* Found 5"):
+            evaluator.dataset_meta = LabelMaps.metainfo
+
+    def test_label_that_is_no_class(self):
+        evaluator = ours(mIoU=dict(type=f'{TORCHMETRICS}JaccardIndex', num_classes=7))
+        with pytest.raises(ValueError, match=r"'mIoU' .* from 0 to 6.* Found 255 in the ground .*`ignore_index=255`"):
+            self.process(evaluator)
+
+    def test_label_that_is_no_class_in_a_later_batch(self):
+        evaluator = ours(mIoU=dict(type=f'{TORCHMETRICS}JaccardIndex', num_classes=7))
+        labels = torch.zeros(1, 8, 8).long()
+        self.process(evaluator, pred_sem_seg=dict(data=labels), gt_sem_seg=dict(data=labels))
+        with pytest.raises(ValueError, match='Found 255 in the ground truth'):
+            self.process(evaluator)
+
+    def test_metric_that_cannot_ignore(self):
+        evaluator = ours(iou=dict(type='torchmetrics.segmentation.MeanIoU', num_classes=7, input_format='index'))
+        with pytest.raises(ValueError, match=r'has no `ignore_index`: .* JaccardIndexByImage'):
+            self.process(evaluator)
+
+    def test_model_decides_for_more_classes(self):
+        evaluator = ours(mIoU=dict(type=f'{TORCHMETRICS}JaccardIndex', num_classes=3, ignore_index=255))
+        with pytest.raises(ValueError, match=r'from 0 to 2.* Found \d in the predictions'):
+            self.process(evaluator)
+
+    def test_model_scores_more_classes(self):
+        evaluator = ours(AP=dict(type=f'{TORCHMETRICS}AveragePrecision', num_classes=5, ignore_index=255))
+        with pytest.raises(ValueError, match=r"'AP' .* should be 7, the number of channels .* Found 5"):
+            self.process(evaluator)
+
+    def test_no_scores(self):
+        evaluator, sample = ours(AP=OTHERS['histogram']), LabelMaps(1)[0]
+        del sample['seg_logits']
+        with pytest.raises(ValueError, match=r'`seg_logits`.*the metrics need scores'):
+            evaluator.process(None, [sample])
+
+    def test_no_ground_truth(self):
+        sample = LabelMaps(1)[0]
+        del sample['gt_sem_seg']
+        with pytest.raises(ValueError, match=r'`gt_sem_seg`.*LoadAnnotations'):
+            ours(**OF_STOCK).process(None, [sample])
+
+    def test_other_size(self):
+        with pytest.raises(ValueError, match=r'at the size of the ground truth\. Found \(3, 4\) and \(20, 24\)'):
+            self.process(ours(**OF_STOCK), pred_sem_seg=dict(data=torch.zeros(1, 3, 4)))
+
+    def test_boxes_wanted(self):
+        evaluator = TorchMetricsEvaluator(dict(seen=SeenImages()), inputs=dict(seen='instances'))
+        with pytest.raises(ValueError, match=r'predictions are label maps\. Found metrics that need instances'):
+            self.process(evaluator)
+
+    def test_what_torchmetrics_refuses_is_told_with_the_name_of_the_metric(self):
+        evaluator = ours(image=dict(type=f'{TORCHMETRICS}ExactMatch', num_classes=7, ignore_index=255))
+        evaluator.metric_set.metrics['image'].update = lambda *args: torch.zeros(2) @ torch.zeros(3)
+        with pytest.raises(RuntimeError, match=r"'image' \(MulticlassExactMatch\), which was given labels, .*int64"):
+            self.process(evaluator)
+
+    def test_unknown_data_samples(self):
+        with pytest.raises(ValueError, match=r"`pred_sem_seg` \(MMSegmentation\).*Found \['pred_depth_map'\]"):
+            ours(**OF_STOCK).process(None, [dict(pred_depth_map=None)])
+
+    def test_values_of_one_name(self):
+        count = COUNT | dict(average=None)
+        evaluator = ours(
+            IoU=dict(type=f'{TORCHMETRICS}JaccardIndex', **count),
+            **{'IoU.sky': dict(type=f'{TORCHMETRICS}Accuracy', **COUNT)},
+        )
+        evaluator.dataset_meta = LabelMaps.metainfo
+        self.process(evaluator)
+        with pytest.raises(ValueError, match=r"Found two called 'IoU\.sky'"):
+            evaluator.evaluate(1)
+
+    def test_nothing_to_evaluate(self):
+        assert ours(**OF_STOCK).evaluate(0) == {}
+
+
+if __name__ == '__main__':
+    find_as_a_process(find)
