@@ -307,7 +307,7 @@ def measure(networks: Networks, test: Digits, loss: SMeasureLoss) -> list[Epoch]
     large, taken = test.large == 1, scores > 0
     f1 = 2 * (large & taken).sum(1) / (large.sum(1) + taken.sum(1))
     accuracy = 100 * (logits.argmax(2) == test.digits).float().mean(1)
-    mu = torch.ones(len(f1)) if loss.state is None else loss.state.mu[:, 0]
+    mu = torch.zeros(len(f1)) if loss.state is None else loss.state.mu[:, 0]
     return [Epoch(*numbers) for numbers in zip(accuracy.tolist(), f1.tolist(), mu.tolist(), strict=True)]
 
 
@@ -338,14 +338,19 @@ def found(runs: Runs) -> str:
         f'α = {ALPHAS[0]:g} on {SHARED} is {scores[0]:.4f} and {scores[1]:.4f}.'
     )
     moved = ', '.join(
-        f'{statistics.fmean(abs(run.curve[-1].mu - 1) for run in runs[arm]):.2g} (λ by '
+        f'{statistics.fmean(furthest_mu(run) for run in runs[arm]):.2g} (λ by '
         f'{statistics.fmean(run.lam for run in runs[arm]):.2g}) {schedule} with {named_steps}'
         for steps, named_steps in ((PAPER, "the paper's step sizes"), (OWN, 'the defaults'))
         for schedule in (ONCE, FULL)
         for arm in [Arm(SHARED, ALPHAS[0], schedule, steps)]
     )
-    said.append(f'μ goes from 1 by {moved}.')
+    said.append(f'After the first epoch, μ moves by up to {moved}.')
     return ' '.join(said)
+
+
+def furthest_mu(run: Run) -> float:
+    """How far the multiplier has been from where it was after the first epoch."""
+    return max(abs(epoch.mu - run.curve[0].mu) for epoch in run.curve)
 
 
 def draw(runs: Runs) -> Figure:
