@@ -105,14 +105,19 @@ def shapes(name: str) -> Config:
     return load(ROOT / 'long_tail_shapes' / f'tiny-unet_{name}_lts.py')
 
 
-def build_head(cfg: Config, name: str = 'decode_head') -> torch.nn.Module:
-    """A head of the config with few channels: its loss and its pixel sampler are what counts."""
-    return MODELS.build({**cfg.model[name], 'in_channels': 4, 'channels': 4})
+def build_head(cfg: Config) -> torch.nn.Module:
+    """A head with few channels: its loss and its pixel sampler are what counts."""
+    return MODELS.build({**cfg, 'in_channels': 4, 'channels': 4})
 
 
 def samples(label: torch.Tensor) -> list[SegDataSample]:
     """Labels [N, H, W] as a head gets them."""
-    return [SegDataSample(gt_sem_seg=PixelData(data=item[None]), metainfo=dict(img_shape=item.shape)) for item in label]
+    return [
+        SegDataSample(
+            gt_sem_seg=PixelData(data=item[None]), metainfo=dict(img_shape=item.shape, img_path=f'{index}.jpg')
+        )
+        for index, item in enumerate(label)
+    ]
 
 
 def random_batch(
@@ -150,11 +155,13 @@ def test_there_are_configs():
 @each(LEAVES)
 def test_losses_and_pixel_samplers_build_and_have_a_gradient(path: Path):
     cfg = load(path)
-    for name in ('decode_head', 'auxiliary_head'):
-        if cfg.model.get(name) is None:
-            continue
-        head = build_head(cfg, name)
+    auxiliary = cfg.model.get('auxiliary_head') or []
+    for head_cfg in (cfg.model.decode_head, *(auxiliary if isinstance(auxiliary, list) else [auxiliary])):
+        head = build_head(head_cfg)
         logits, label = random_batch(head.num_classes, 32, n_channels=head.out_channels)
+        if head_cfg.type == 'SMeasureHead':
+            logits = logits.detach()[:, :, :1, :1].requires_grad_()  # scores of images
+            label[0] = head.of_class or 1  # a big one beside those of many small parts
         loss = objective(head, logits, label)
         loss.backward()
         assert loss.shape == ()
@@ -290,7 +297,7 @@ def test_imf_is_the_mean_of_weighted_cross_entropies():
     weight = torch.tensor(cfg.model.decode_head.loss_decode.class_weight)
     valid = label != IGNORED
     expected = (weight[label.where(valid, 0)] * cross_entropies(logits, label))[valid].sum() / label.numel()
-    torch.testing.assert_close(objective(build_head(cfg), logits, label), expected)
+    torch.testing.assert_close(objective(build_head(cfg.model.decode_head), logits, label), expected)
 
     pooled = LossMaxPooling(p=math.inf, class_weight=weight, scope='batch')(logits, label)
     torch.testing.assert_close(pooled * valid.float().mean(), expected)
@@ -302,12 +309,14 @@ def test_ohem_is_the_mean_over_the_quarter_of_the_pixels_with_the_highest_losses
     assert cfg.model.decode_head.sampler.min_kept == crop[0] * crop[1] // 4
     logits, label = random_batch(16, crop[0])
     expected = cross_entropies(logits, label).flatten().topk(label.numel() // 4).values.mean()
-    torch.testing.assert_close(objective(build_head(cfg), logits, label), expected)
+    torch.testing.assert_close(objective(build_head(cfg.model.decode_head), logits, label), expected)
 
 
 def test_pixel_sampler_equals_the_loss():
     logits, label = random_batch(16, 32, ignored=False)
-    by_sampler, by_loss = (objective(build_head(shapes(name)), logits, label) for name in ('lmp-sampler', 'lmp'))
+    by_sampler, by_loss = (
+        objective(build_head(shapes(name).model.decode_head), logits, label) for name in ('lmp-sampler', 'lmp')
+    )
     torch.testing.assert_close(by_sampler, by_loss)
 
 
@@ -440,7 +449,7 @@ def test_sampler_draws_every_class_without_end(path: Path):
 @each([path for path in SAMPLED if method(path)[1] == 'iou'])
 def test_hook_hears_the_head_and_tells_the_sampler(path: Path):
     cfg = load(path)
-    head = build_head(cfg)
+    head = build_head(cfg.model.decode_head)
     sampler = build_sampler(cfg, OneClassEach(head.num_classes))
     loader = SimpleNamespace(sampler=sampler, batch_sampler=None, dataset=sampler.dataset)
     [hook] = [HOOKS.build(settings) for settings in cfg.custom_hooks]
@@ -489,12 +498,12 @@ def test_baseline_is_the_limit_of_max_pooling(path: Path):
     cfg = load(path)
     logits, label = random_batch(cfg.model.decode_head.num_classes, 32)
     limit = LossMaxPooling(p=math.inf, scope='batch')(logits, label)
-    torch.testing.assert_close(objective(build_head(cfg), logits, label), limit)
+    torch.testing.assert_close(objective(build_head(cfg.model.decode_head), logits, label), limit)
 
 
 @each([path for path in LOVASZ if path in BASELINES])
 def test_baseline_of_lovasz_is_the_mean_cross_entropy_of_the_pixels_that_are_not_ignored(path: Path):
-    head = build_head(load(path))
+    head = build_head(load(path).model.decode_head)
     logits, label = random_batch(head.num_classes, 32, n_channels=head.out_channels)
     valid = label != IGNORED
     if path in BINARY:

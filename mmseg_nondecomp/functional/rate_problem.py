@@ -58,17 +58,25 @@ class RateProblem(NamedTuple):
         charge = self.cost_b + mu * self.limit_b
         return -self.cost_a - mu * self.limit_a, torch.where(self.per_positive, charge * r, charge)
 
+    def balance(self, r: Tensor) -> Tensor:
+        """The multiplier with which finding all positives is worth as much as sparing all negatives, if there is one.
+
+        It is where F_β and precision have a random decision, and no class drowns the other at it.
+        """
+        r = torch.where(self.per_positive, r, 1)
+        return torch.nan_to_num((self.cost_a + r * self.cost_b) / -(self.limit_a + r * self.limit_b)).clamp(min=0)
+
     def violation(self, a: Tensor, b: Tensor, r: Tensor) -> Tensor:
         """The left side of the constraint: above 0 where it does not hold."""
         return self.limit + self.limit_a * a + self.limit_b * torch.where(self.per_positive, b * r, b)
 
     def true_violation(self, epsilon: Tensor, tp: Tensor, fp: Tensor, r: Tensor) -> Tensor:
-        """The same from rates that were counted, :math:`A = ε tp` and :math:`B = ε fp`.
+        """The same from rates that were counted, :math:`A = ε tp` and :math:`B = ε fp`, in units of the margin.
 
         A bound on the precision is read as such, so that it is as urgent when little is found as when much is: as what
         lacks of it. Where nothing is found it is kept.
         """
-        plain = self.violation(epsilon * tp, epsilon * fp, r)
+        plain = self.violation(epsilon * tp, epsilon * fp, r) / epsilon
         found = tp + r * fp
         none = NOTHING_FOUND * (found < NOTHING_FOUND)
         return torch.where(self.per_positive & (self.limit_b > 0), self.limit_b - (tp + none) / (found + none), plain)

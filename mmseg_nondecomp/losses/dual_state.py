@@ -15,6 +15,9 @@ from mmseg_nondecomp.losses.rated_items import Sums
 LITTLE = 1e-6
 """Items; what has faded to less is not remembered."""
 
+MOST = 1e4
+"""Of a multiplier. What it cannot bring about cannot be had."""
+
 
 class StepSizes(NamedTuple):
     """How far the variables of an S-measure loss go in a step, and how they are kept from swinging."""
@@ -78,7 +81,7 @@ class DualState:
 
     @classmethod
     def start(cls, n_queries: int, n_points: int, device: torch.device) -> DualState:
-        """Margins and multipliers of one, and nothing seen."""
+        """Margins of one, and nothing seen."""
         ones = torch.ones(n_queries, n_points, dtype=torch.float64, device=device)
         sums = ones.new_zeros(n_queries, n_points, len(Sums._fields))
         return cls(
@@ -99,19 +102,27 @@ class DualState:
 
     def as_dict(self) -> dict[str, Tensor]:
         """For a checkpoint."""
-        return {field.name: getattr(self, field.name) for field in fields(self)}
+        return {field.name: getattr(self, field.name).clone() for field in fields(self)}
 
     def to(self, device: torch.device) -> DualState:
         """The same on another device."""
         return DualState(**{name: value.to(device) for name, value in self.as_dict().items()})
 
-    def learn(self) -> None:
+    def learn(self, problem: RateProblem) -> None:
         """Count what was seen in a step; nothing of a query whose sums are no numbers."""
         sums = torch.where(self.pending.isfinite().all(-1).all(-1)[:, None, None], self.pending, 0)
+        before = self.counts.clone()
         self.recent += sums
         self.counts += sums[:, 0, :2]
+        self.mu, self.price = (self.begun(part, before, self.counts, problem) for part in (self.mu, self.price))
         self.steps += 1
         self.pending.zero_()
+
+    @staticmethod
+    def begun(multiplier: Tensor, before: Tensor, seen: Tensor, problem: RateProblem) -> Tensor:
+        """A multiplier; of queries without positives before, where both sides weigh the same in what was seen."""
+        start = problem.balance(seen[:, 1:] / seen[:, :1].clamp(min=LITTLE)).clamp(max=MOST)
+        return torch.where(before[:, :1] > 0, multiplier, start)
 
     def known(self) -> Tensor:
         """Of which queries positives and negatives are remembered, bool of shape [Q, 1]."""
@@ -145,22 +156,26 @@ class DualState:
         return problem.violation(rates.a, rates.b, rates.r)
 
     def move_epsilon(self, problem: RateProblem, rates: Rates, sizes: StepSizes, proxy: bool) -> None:
-        """A step against the slope of the Lagrangian; the scale of the scores where A = 1 has no margin below 1."""
+        """A step against the slope of the loss; the scale of the scores where A = 1 has no margin below 1."""
         pay, charge = problem.prices(self.price, rates.r)
         a, b = (rates.tp, rates.fp) if proxy else (rates.a_by_epsilon, rates.b_by_epsilon)
-        slope = problem.cost_epsilon - pay * a + charge * b
+        slope = (problem.cost_epsilon - pay * a + charge * b) / pay.clamp(min=1)
         self.epsilon = torch.where(self.known(), (self.epsilon - sizes.eta_epsilon * slope).clamp(min=1), self.epsilon)
 
     def move_threshold(self, problem: RateProblem, rates: Rates, sizes: StepSizes) -> None:
-        """A step against the slope of the Lagrangian."""
+        """A step against the slope of the loss."""
         pay, charge = problem.prices(self.price, rates.r)
-        slope = charge * rates.b_by_threshold - pay * rates.a_by_threshold
+        slope = (charge * rates.b_by_threshold - pay * rates.a_by_threshold) / pay.clamp(min=1)
         self.threshold = torch.where(self.known(), self.threshold - sizes.eta_threshold * slope, self.threshold)
 
     def ascend(self, violation: Tensor, sizes: StepSizes) -> None:
-        """Raise the multipliers of what is violated, and forget a little for each step since the last ascent."""
-        known = self.known()
-        self.mu = torch.where(known, (self.mu + sizes.eta_mu * violation).clamp(min=0), self.mu)
-        self.price = torch.where(known, (self.mu + sizes.damping * violation).clamp(min=0), self.mu)
+        """Raise the multipliers of what is violated, and forget a little for each step since the last ascent.
+
+        Above one, steps are in proportion to the multiplier: that of F_β begins at the number of negatives for each
+        positive and ends near one, that of a slack constraint is 0.
+        """
+        known, scale = self.known(), self.mu.clamp(min=1)
+        self.mu = torch.where(known, (self.mu + sizes.eta_mu * scale * violation).clamp(0, MOST), self.mu)
+        self.price = torch.where(known, (self.mu + sizes.damping * scale * violation).clamp(0, MOST), self.mu)
         self.recent *= sizes.momentum**self.steps
         self.steps.zero_()

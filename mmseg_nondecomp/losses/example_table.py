@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 from torch import Tensor
 
@@ -22,8 +24,9 @@ class ExampleTable:
     def __init__(self) -> None:
         self.rows: dict[int, int] = {}
         self.values = torch.zeros(0, 1, 3, dtype=torch.float64)
-        """τ, λ and the last score of each example in each query, [M, Q, 3]."""
+        """τ, λ and the last score of each example in each query, [M, Q, 3]; NaN where it has been no positive."""
         self.positive = torch.zeros(0, 1, dtype=torch.bool)
+        """Where it was one when it was last seen, [M, Q]."""
         self.touched: set[int] = set()
         self.waiting: list[tuple[Tensor, Tensor, Tensor]] = []
 
@@ -49,8 +52,8 @@ class ExampleTable:
         tau, price = torch.minimum(z, epsilon), pay * (z < epsilon)
         places = [] if ids is None else [self.rows.get(key, -1) for key in ids.tolist()]
         if max(places, default=-1) >= 0:
-            known = torch.tensor(places, device=z.device) >= 0
             kept, lam, _ = self.values[[max(place, 0) for place in places]].to(z).movedim(2, 0).transpose(1, 2)
+            known = (torch.tensor(places, device=z.device) >= 0) & ~kept.isnan()
             tau = torch.where(known, kept, tau)
             price = torch.where(known, (lam + damping * (kept - z)).clamp(min=0), price)
         return pay * (epsilon - tau) + price * (tau - scores)
@@ -68,20 +71,30 @@ class ExampleTable:
         """Start the variables of new examples, take the scores of all that wait, and move their τ downhill."""
         epsilon, pay = epsilon.cpu(), pay.cpu()
         for ids, scores, positive in self.waiting:
-            last = {key: place for place, key in enumerate(ids.tolist())}
-            new = [place for key, place in last.items() if key not in self.rows]
-            for key in last:
-                self.rows.setdefault(key, len(self.rows))
-            begin = torch.stack([scores.minimum(epsilon), pay * (scores < epsilon), scores], -1)[new]
-            self.values = torch.cat([self.values, begin]) if len(self.values) else begin
-            self.positive = torch.cat([self.positive, positive[new]]) if len(self.positive) else positive[new]
+            last = {key: place for place, key in enumerate(ids.tolist()) if key in self.rows or positive[place].any()}
+            new = [key for key in last if key not in self.rows]
+            self.rows.update(zip(new, itertools.count(len(self.rows))))
+            self._grow(scores.shape[1])
             rows, places = [self.rows[key] for key in last], list(last.values())
-            self.values[rows, :, 2], self.positive[rows] = scores[places], positive[places]
-            tau, lam, score = self.values[rows].unbind(-1)
-            price = (lam + sizes.damping * (tau - score)).clamp(min=0)
-            self.values[rows, :, 0] = tau - sizes.eta_tau * (price - pay)
+            z, self.positive[rows] = scores[places], positive[places]
+            tau, lam, _ = self.values[rows].unbind(-1)
+            starts = tau.isnan() & self.positive[rows]
+            tau, lam = torch.where(starts, z.minimum(epsilon), tau), torch.where(starts, pay * (z < epsilon), lam)
+            slope = (lam + sizes.damping * (tau - z)).clamp(min=0) - pay
+            tau = torch.where(self.positive[rows], tau - sizes.eta_tau * slope, tau)
+            self.values[rows] = torch.stack([tau, lam, z], -1)
             self.touched.update(rows)
         self.waiting.clear()
+
+    def _grow(self, n_queries: int) -> None:
+        """Room for all rows, and half as many again."""
+        if len(self.rows) <= len(self.values):
+            return
+        if len(self.values) == 0:
+            self.values, self.positive = self.values.new_zeros(0, n_queries, 3), self.positive.new_zeros(0, n_queries)
+        more = len(self.rows) * 3 // 2 - len(self.values)
+        self.values = torch.cat([self.values, self.values.new_full((more, n_queries, 3), torch.nan)])
+        self.positive = torch.cat([self.positive, self.positive.new_zeros(more, n_queries)])
 
     def project(self, epsilon: Tensor, slope: Tensor, sizes: StepSizes, free: bool) -> tuple[Tensor, Tensor]:
         """Project the τ that were seen, and the margins with them; raise the λ.
@@ -115,14 +128,15 @@ class ExampleTable:
 
     def as_dict(self) -> dict[str, Tensor]:
         """For a checkpoint."""
-        n_queries = self.values.shape[1]
+        n, n_queries = len(self.rows), self.values.shape[1]
         empty = torch.zeros(0, dtype=torch.long), torch.zeros(0, n_queries).double(), torch.zeros(0, n_queries).bool()
         waiting = [torch.cat(parts) for parts in zip(*self.waiting, strict=True)] if self.waiting else empty
         return {
             'ids': torch.tensor(list(self.rows), dtype=torch.long),
-            'values': self.values,
-            'positive': self.positive,
+            'values': self.values[:n].clone(),
+            'positive': self.positive[:n].clone(),
             'touched': torch.tensor(sorted(self.touched), dtype=torch.long),
+            'calls': torch.tensor([len(ids) for ids, _, _ in self.waiting], dtype=torch.long),
             **dict(zip(('waiting_ids', 'waiting_scores', 'waiting_positive'), waiting, strict=True)),
         }
 
@@ -131,5 +145,5 @@ class ExampleTable:
         self.rows = {key: row for row, key in enumerate(state['ids'].tolist())}
         self.values, self.positive = state['values'].clone(), state['positive'].clone()
         self.touched = set(state['touched'].tolist())
-        waiting = tuple(state[f'waiting_{name}'] for name in ('ids', 'scores', 'positive'))
-        self.waiting = [waiting] if len(waiting[0]) else []  # type: ignore[list-item]
+        waiting = (state[f'waiting_{name}'].split(state['calls'].tolist()) for name in ('ids', 'scores', 'positive'))
+        self.waiting = list(zip(*waiting, strict=True))

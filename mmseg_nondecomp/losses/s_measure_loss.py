@@ -35,9 +35,11 @@ class SMeasureLoss(SetLoss):
     .. math:: L = \beta^2 \varepsilon + r \operatorname{mean}_{S^-} \max(0, \varepsilon + z_j)
        + \mu (1 - \operatorname{mean}_{S^+} \tau_i) + \operatorname{mean}_{S^+} \lambda_i (\tau_i - z_i).
 
-    The first is the second at its least over τ. The paper has sums for means, and a μ of the opposite sign. A
-    Lagrangian says little as a number and may be negative: the log has the true measure on the batch as
-    ``train/<loss_name>_<measure>``, and ``train/<loss_name>_violation``, above 0 where the constraint does not hold.
+    The first is the second at its least over τ. Where a true positive is paid more than 1, the loss is divided by what
+    it is paid, so that its gradient stays of one size while multipliers fall from where they begin, at equal weights of
+    both sides: there may be thousands of negatives for each positive. The paper has sums for means, and a μ of the
+    opposite sign. A Lagrangian says little as a number and may be negative: the log has the true measure on the batch
+    as ``train/<loss_name>_<measure>``, and ``train/<loss_name>_violation``, above 0 where the constraint does not hold.
 
     The network descends on L with whatever trains it. Margins, thresholds and multipliers are no parameters of it: the
     loss moves them by steps of its own, with what all processes have seen. A Runner of MMEngine has them move in each
@@ -224,7 +226,7 @@ class SMeasureLoss(SetLoss):
         state = self.state
         if state is None:
             return
-        state.learn()
+        state.learn(self.problem)
         rates = state.rates()
         violation = state.violation(self.problem, rates, self.proxy)
         by_tau = self.per_example and not self.proxy and self.measure == 'f_beta'
@@ -290,8 +292,9 @@ class SMeasureLoss(SetLoss):
         # batch, and a mean is not one over the few positives of this.
         share = (n_pos + n_neg) / (seen_pos + seen_neg).clamp(min=LITTLE)
         n_pos, n_neg = (seen_pos * share).clamp(min=LITTLE), (seen_neg * share).clamp(min=LITTLE)
-        pay, charge = self.problem.prices(state.price, seen_neg / seen_pos.clamp(min=LITTLE))
-        total = self.problem.cost + self.problem.cost_epsilon * state.epsilon + self.problem.limit * state.price
+        price = state.begun(state.price, state.counts, torch.cat([seen_pos, seen_neg], 1), self.problem)
+        pay, charge = self.problem.prices(price, seen_neg / seen_pos.clamp(min=LITTLE))
+        total = self.problem.cost + self.problem.cost_epsilon * state.epsilon + self.problem.limit * price
         total = total - pay * state.epsilon
         w_pos, w_neg, epsilon, threshold = (
             part.to(items.scores.dtype) for part in (pay / n_pos, charge / n_neg, state.epsilon, state.threshold)
@@ -303,13 +306,13 @@ class SMeasureLoss(SetLoss):
                 shifted = items.above(threshold[:, point]) if self.measure in AREAS else items
                 part = shifted.penalty(w_pos[:, point], w_neg[:, point], epsilon[:, point], self.surrogate)
             else:
-                positives = self.examples.penalties(ids, items.scores[0], epsilon, w_pos * n_pos, self.sizes.damping)
+                w, one = pay.to(w_pos), 1 / n_pos.to(w_pos)
+                positives = self.examples.penalties(ids, items.scores[0], epsilon, w, self.sizes.damping)
                 negatives = margin_penalty(items.scores, epsilon, self.surrogate)
-                part = items.sum_positive(positives / n_pos) + items.sum_negative(w_neg * negatives)
+                part = items.sum_positive(one * positives) + items.sum_negative(w_neg * negatives)
             parts.append(part)
         losses = total.to(items.scores.dtype) + reduction_over(self.scope).total(torch.stack(parts, 1))
-        wrong = pay * (sums.n_pos - sums.tp) / n_pos + charge * sums.fp / n_neg
-        return (losses / wrong.clamp(min=1).to(losses.dtype)).mean(1), seen_pos.squeeze(1) > 0
+        return (losses / pay.clamp(min=1).to(losses.dtype)).mean(1), seen_pos.squeeze(1) > 0
 
     @torch.no_grad()
     def _observe(self, items: RatedItems, state: DualState, sums: Sums, ids: Tensor | None) -> None:
