@@ -34,8 +34,8 @@ class DualAscentHook(Hook):
     Where gradients are accumulated, an iteration is a step all the same: each hands the losses what they have not seen.
     With ``interval`` at the number of iterations that are accumulated, multipliers wait for the network.
 
-    A step is over before the checkpoint of its iteration is saved. A training that is not resumed begins with
-    multipliers of one, also with ``load_from``.
+    A step is over before the checkpoint of its iteration is saved. A training that is not resumed begins with new
+    multipliers, also with ``load_from``.
 
     Args:
         interval: Iterations, or epochs, from one ascent to the next.
