@@ -18,7 +18,7 @@ def test_examples_run(block):
 def test_config_lines_apply_to_a_stock_config(block, tmp_path):
     import mmseg.datasets
     import mmseg.models  # noqa: F401  (registers the stock components)
-    from mmseg.registry import DATA_SAMPLERS, MODELS, TRANSFORMS
+    from mmseg.registry import DATA_SAMPLERS, METRICS, MODELS, TRANSFORMS
 
     stock = "_base_ = ['mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py']\n"
     (tmp_path / 'stock.py').write_text(stock)
@@ -28,7 +28,8 @@ def test_config_lines_apply_to_a_stock_config(block, tmp_path):
     losses = [MODELS.build(loss) for loss in (losses if isinstance(losses, list) else [losses])]
     pipeline = mine.train_dataloader.dataset.pipeline
     crops = [type(TRANSFORMS.build(step)) for step in pipeline if 'Crop' in step.type]
-    used = [*map(type, losses), *crops, DATA_SAMPLERS.get(mine.train_dataloader.sampler.type)]
+    evaluator = METRICS.build(mine.val_evaluator)
+    used = [*map(type, [*losses, evaluator]), *crops, DATA_SAMPLERS.get(mine.train_dataloader.sampler.type)]
     assert any(component.__module__.startswith('mmseg_nondecomp') for component in used)
     for step in pipeline:
         step.type = step.type.replace('OnClass', '')

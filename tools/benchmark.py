@@ -9,7 +9,9 @@ need nothing: ``pip install --no-deps --target peers libauc`` and ``PYTHONPATH=p
 
 import argparse
 import importlib
+import itertools
 import json
+import pickle
 import platform
 import statistics
 import sys
@@ -341,6 +343,58 @@ def unet_step(of_head: dict[str, Any] | None, ascend: bool) -> tuple[Callable[[]
     return step, loss
 
 
+def metrics(repeats: int) -> list[dict[str, Any]]:
+    """Evaluators on 500 label maps: MMSegmentation's, ours with torchmetrics' metrics, and these on their own."""
+    from mmseg.evaluation import IoUMetric
+    from torchmetrics import MetricCollection
+
+    from mmseg_nondecomp.evaluation import TorchMetricsEvaluator
+    from mmseg_nondecomp.evaluation.build import build_metrics
+
+    count = dict(num_classes=19, ignore_index=255)
+    accuracy, f_score = (
+        {'type': f'torchmetrics.classification.Multiclass{x}', **count} for x in ('Accuracy', 'F1Score')
+    )
+    iou = dict(mIoU=dict(type='torchmetrics.classification.MulticlassJaccardIndex', **count))
+    three = dict(**iou, mAcc=accuracy, aAcc=dict(average='micro', **accuracy))
+    evaluators: dict[str, Any] = {
+        'IoUMetric (mIoU, mAcc, aAcc)': IoUMetric(prefix='stock'),
+        'TorchMetricsEvaluator: mIoU': TorchMetricsEvaluator(iou),
+        'TorchMetricsEvaluator: mIoU, mAcc, aAcc': TorchMetricsEvaluator(three),
+        'TorchMetricsEvaluator: these, mDice, mFscore': TorchMetricsEvaluator(
+            dict(**three, mDice=f_score, mFscore=f_score)
+        ),
+    }
+    collection = MetricCollection(build_metrics(three))
+    samples = []
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        target = torch.randint(19, (1, 16, 32), generator=generator).repeat_interleave(32, 1).repeat_interleave(32, 2)
+        samples.append(dict(pred_sem_seg=dict(data=target.roll((5, 9), (1, 2))), gt_sem_seg=dict(data=target.clone())))
+        samples[-1]['gt_sem_seg']['data'][:, :20] = 255
+
+    def process(evaluator: Any) -> Callable[[], Any]:
+        images = itertools.cycle(samples)
+        evaluator.dataset_meta = dict(classes=[str(c) for c in range(19)])
+        return lambda: evaluator.process(None, [next(images)])
+
+    steps = {name: process(evaluator) for name, evaluator in evaluators.items()}
+    pairs = itertools.cycle((sample['pred_sem_seg']['data'], sample['gt_sem_seg']['data']) for sample in samples)
+    steps['MetricCollection: mIoU, mAcc, aAcc'] = lambda: collection.update(*next(pairs))
+    case = '500 images of 512x1024'
+    for step in [*steps.values()] * 2:  # the first batch is validated
+        step()
+
+    def held() -> list[int]:
+        stock, *others = evaluators.values()
+        return [len(pickle.dumps(stock.results)), *(len(pickle.dumps(each.metric_set.state())) for each in others)]
+
+    before = held()
+    rows = timed(steps, case, 500)
+    growth = [*(after - first for first, after in zip(before, held(), strict=True)), '']
+    return [{**row, 'growth in bytes': bytes_more} for row, bytes_more in zip(rows, growth, strict=True)]
+
+
 def sampling(repeats: int) -> list[dict[str, Any]]:
     """Counting classes against reading the labels alone, a large index, and what the IoU of training costs."""
     rows = []
@@ -547,6 +601,7 @@ BENCHMARKS: dict[str, Callable[[int], list[dict[str, Any]]]] = {
     'ap': ap,
     'lmp': lmp,
     'lovasz': lovasz,
+    'metrics': metrics,
     's-measure': s_measure,
     'sampling': sampling,
     'topk': topk,

@@ -1,5 +1,6 @@
 """Metrics that are updated together, on this process, and computed from the states of all processes."""
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from mmseg_nondecomp.evaluation.class_pairs import ClassPairs, is_in_state, pair
 from mmseg_nondecomp.evaluation.need import KINDS, Need, inner_metrics, need_of
 
 State = dict[str, list[dict[str, Any]]]
+MANY_NUMBERS = 2**20
 OF_WRONG_INPUT = (IndexError, RuntimeError, TypeError, ValueError)
 
 
@@ -98,6 +100,7 @@ class MetricSet:
         device = preds.device if isinstance(preds, Tensor) else preds[0]['labels'].device
         if metric.device != device:
             metric.to(device)
+        first = not metric.update_called
         try:
             metric.update(preds, target)
         except OF_WRONG_INPUT as error:
@@ -107,6 +110,8 @@ class MetricSet:
                 f'Metric {name!r} ({type(metric).__name__}), which was given {self.needs[name].kind}, cannot be '
                 f'updated with {_described(preds)} and {_described(target)}: {error}'
             ) from error
+        if first:
+            _warn_of_growth(name, metric)
         if self.needs[name].form != 'multilabel':
             # It has seen a batch; what may change from one to the next is checked here, without sorting all pixels.
             for part in inner_metrics(metric):
@@ -153,6 +158,17 @@ def _on_cpu(state: dict[str, Any]) -> dict[str, Any]:
         name: value.cpu() if isinstance(value, Tensor) else [_moved(item, torch.device('cpu')) for item in value]
         for name, value in state.items()
     }
+
+
+def _warn_of_growth(name: str, metric: Metric) -> None:
+    lists = [state for part in inner_metrics(metric) for state in part.metric_state.values() if isinstance(state, list)]
+    n_kept = sum(item.numel() for state in lists for item in state if isinstance(item, Tensor))
+    if n_kept > MANY_NUMBERS:
+        warnings.warn(
+            f'Metric {name!r} ({type(metric).__name__}) keeps all that it is given, {n_kept} numbers of the first batch. '
+            'With `thresholds` (torchmetrics) or `bins` (`DirectAveragePrecision`), where there are such, it only counts.',
+            stacklevel=2,
+        )
 
 
 def _moved(item: Any, device: torch.device) -> Any:

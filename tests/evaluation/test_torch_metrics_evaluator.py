@@ -1,6 +1,7 @@
 """The evaluator against MMSegmentation's own, by one process and by two."""
 
 import gc
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -141,6 +142,14 @@ def test_memory_does_not_grow(metrics):
             evaluator.process(None, [data[i]])
         held.append(bytes_in_tensors())
     assert held[0] == held[1] > 0
+
+
+@pytest.mark.parametrize(('settings', 'grows'), [(dict(), True), (dict(bins=64), False)], ids=str)
+def test_a_metric_that_keeps_scores_of_pixels_is_told(settings, grows):
+    evaluator = ours(AP=OTHERS['direct'] | settings)
+    sample = LabelMaps(1, (400, 400))[0]
+    with pytest.warns(UserWarning, match="'AP' .* keeps all .* `bins`") if grows else nullcontext():
+        evaluator.process(None, [sample])
 
 
 def test_an_evaluator_starts_anew():
