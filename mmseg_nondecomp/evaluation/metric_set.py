@@ -165,8 +165,8 @@ def _warn_of_growth(name: str, metric: Metric) -> None:
     n_kept = sum(item.numel() for state in lists for item in state if isinstance(item, Tensor))
     if n_kept > MANY_NUMBERS:
         warnings.warn(
-            f'Metric {name!r} ({type(metric).__name__}) keeps all that it is given, {n_kept} numbers of the first batch. '
-            'With `thresholds` (torchmetrics) or `bins` (`DirectAveragePrecision`), where there are such, it only counts.',
+            f'Metric {name!r} ({type(metric).__name__}) keeps all that it is given, {n_kept} numbers of the first '
+            'batch. With `thresholds` (torchmetrics) or `bins` (`DirectAveragePrecision`), if it has them, it counts.',
             stacklevel=2,
         )
 

@@ -65,7 +65,8 @@ class TorchMetricsEvaluator(BaseMetric):
         ValueError: If a type is not known, a metric does not fit its input or the classes, or names are the same.
 
     Example:
-        What MMSegmentation's ``IoUMetric`` reports, with the accuracy of each class::
+        What MMSegmentation's ``IoUMetric`` reports, with the accuracy of each class. A class that is decided for but
+        nowhere true has accuracy 0 in torchmetrics, and is left out of the mean by ``IoUMetric``::
 
             count = dict(num_classes=19, ignore_index=255)
             val_evaluator = dict(

@@ -76,6 +76,20 @@ def test_values_are_those_of_iou_metric():
     assert 0.3 < found['mIoU'] < found['mAcc'] < 0.9
 
 
+def test_classes_that_are_decided_but_nowhere_true_count_in_torchmetrics_alone():
+    data = LabelMaps(5)
+    for sample in (samples := [data[i] for i in range(5)]):
+        sample['gt_sem_seg']['data'][sample['gt_sem_seg']['data'] == 3] = 0
+    assert any((sample['pred_sem_seg']['data'] == 3).any() for sample in samples)
+    evaluator = Evaluator([ours(**OF_STOCK), UnroundedIoU(iou_metrics=['mIoU', 'mDice', 'mFscore'], prefix='stock')])
+    evaluator.dataset_meta = LabelMaps.metainfo
+    evaluator.process(samples)
+    found = evaluator.evaluate(5)
+    for name in OF_STOCK:
+        ratio = 5 / 6 if name in ('mAcc', 'mFscore') else 1
+        assert found[name] == pytest.approx(ratio * found[f'stock/{name}'].item(), rel=1e-6)
+
+
 def everything():
     return TorchMetricsEvaluator(OF_STOCK | OTHERS | dict(seen=SeenImages()), inputs=dict(seen='labels'))
 
