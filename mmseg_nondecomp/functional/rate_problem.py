@@ -59,9 +59,9 @@ class RateProblem(NamedTuple):
         return -self.cost_a - mu * self.limit_a, torch.where(self.per_positive, charge * r, charge)
 
     def balance(self, r: Tensor) -> Tensor:
-        """The multiplier with which finding all positives is worth as much as sparing all negatives, if there is one.
+        """The multiplier with which taking all for positives and taking none have the same Lagrangian, if there is one.
 
-        It is where F_β and precision have a random decision, and no class drowns the other at it.
+        There neither class drowns the other: all positives weigh as much as all negatives.
         """
         r = torch.where(self.per_positive, r, 1)
         return torch.nan_to_num((self.cost_a + r * self.cost_b) / -(self.limit_a + r * self.limit_b)).clamp(min=0)
@@ -122,7 +122,8 @@ def _check(measure: str, beta: float, target: float | None, anchors: int) -> Non
     if measure not in MEASURES:
         raise ValueError(f'Parameter `measure` should be one of {MEASURES}. Found {measure!r}.')
     for name, number in (('beta', beta), ('target', target)):
-        if number is not None and (isinstance(number, bool) or not isinstance(number, (int, float))):
+        is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+        if not is_number and (number is not None or name == 'beta'):
             raise TypeError(f'Parameter `{name}` should be a number. Found {number!r}.')
     if not 0 < beta < float('inf'):
         raise ValueError(f'Parameter `beta` should be above 0 and finite. Found {beta}.')

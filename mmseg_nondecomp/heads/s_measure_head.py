@@ -136,7 +136,7 @@ class SMeasureHead(BaseDecodeHead):
             self._learn(sizes)
         target, weight = self.are_big(sizes).to(scores), counted.to(scores)
         needs_ids = any(getattr(loss, 'per_example', False) for loss in self._losses())
-        ids = _ids_of(batch_data_samples).to(scores.device) if needs_ids else None
+        ids = ids_of(batch_data_samples).to(scores.device) if needs_ids else None
         losses: dict[str, Tensor] = {}
         for loss in self._losses():
             value = _call(loss, scores, target, weight, ids)
@@ -216,7 +216,7 @@ def _count_classes(labels: Tensor, n_classes: int, ignore_index: int) -> Tensor:
     return torch.bincount(bins.flatten(), minlength=len(labels) * (n_classes + 1)).view(len(labels), -1)[:, :-1]
 
 
-def _ids_of(samples: Sequence[Any]) -> Tensor:
+def ids_of(samples: Sequence[Any]) -> Tensor:
     """A number for each image that is the same in every epoch, process and training: a digest of its path."""
     paths = [sample.metainfo.get('img_path') for sample in samples]
     if None in paths:

@@ -120,9 +120,10 @@ class DualState:
 
     @staticmethod
     def begun(multiplier: Tensor, before: Tensor, seen: Tensor, problem: RateProblem) -> Tensor:
-        """A multiplier; of queries without positives before, where both sides weigh the same in what was seen."""
-        start = problem.balance(seen[:, 1:] / seen[:, :1].clamp(min=LITTLE)).clamp(max=MOST)
-        return torch.where(before[:, :1] > 0, multiplier, start)
+        """A multiplier; of queries that lacked positives or negatives before, where both sides weigh the same."""
+        n_pos, n_neg = seen[:, :1], seen[:, 1:]
+        r = torch.where(n_neg > 0, n_neg / n_pos.clamp(min=LITTLE), 1)
+        return torch.where((before > 0).all(1, keepdim=True), multiplier, problem.balance(r).clamp(max=MOST))
 
     def known(self) -> Tensor:
         """Of which queries positives and negatives are remembered, bool of shape [Q, 1]."""
@@ -171,8 +172,8 @@ class DualState:
     def ascend(self, violation: Tensor, sizes: StepSizes) -> None:
         """Raise the multipliers of what is violated, and forget a little for each step since the last ascent.
 
-        Above one, steps are in proportion to the multiplier: that of F_β begins at the number of negatives for each
-        positive and ends near one, that of a slack constraint is 0.
+        Above one, steps are in proportion to the multiplier: that of F_β begins at the number of negatives for
+        each positive and ends near one, that of a slack constraint is 0.
         """
         known, scale = self.known(), self.mu.clamp(min=1)
         self.mu = torch.where(known, (self.mu + sizes.eta_mu * scale * violation).clamp(0, MOST), self.mu)

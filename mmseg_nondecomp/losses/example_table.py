@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.project_tau import project_tau
-from mmseg_nondecomp.losses.dual_state import StepSizes
+from mmseg_nondecomp.losses.dual_state import MOST, StepSizes
 from mmseg_nondecomp.losses.scope import rows_of_all_processes
 
 
@@ -55,7 +55,7 @@ class ExampleTable:
             kept, lam, _ = self.values[[max(place, 0) for place in places]].to(z).movedim(2, 0).transpose(1, 2)
             known = (torch.tensor(places, device=z.device) >= 0) & ~kept.isnan()
             tau = torch.where(known, kept, tau)
-            price = torch.where(known, (lam + damping * (kept - z)).clamp(min=0), price)
+            price = torch.where(known, (lam + damping * (kept - z)).clamp(0, MOST), price)
         return pay * (epsilon - tau) + price * (tau - scores)
 
     def see(self, ids: Tensor | None, scores: Tensor, positive: Tensor) -> None:
@@ -72,6 +72,8 @@ class ExampleTable:
         epsilon, pay = epsilon.cpu(), pay.cpu()
         for ids, scores, positive in self.waiting:
             last = {key: place for place, key in enumerate(ids.tolist()) if key in self.rows or positive[place].any()}
+            if not last:
+                continue
             new = [key for key in last if key not in self.rows]
             self.rows.update(zip(new, itertools.count(len(self.rows))))
             self._grow(scores.shape[1])
@@ -80,7 +82,7 @@ class ExampleTable:
             tau, lam, _ = self.values[rows].unbind(-1)
             starts = tau.isnan() & self.positive[rows]
             tau, lam = torch.where(starts, z.minimum(epsilon), tau), torch.where(starts, pay * (z < epsilon), lam)
-            slope = (lam + sizes.damping * (tau - z)).clamp(min=0) - pay
+            slope = (lam + sizes.damping * (tau - z)).clamp(0, MOST) - pay
             tau = torch.where(self.positive[rows], tau - sizes.eta_tau * slope, tau)
             self.values[rows] = torch.stack([tau, lam, z], -1)
             self.touched.update(rows)
@@ -114,14 +116,14 @@ class ExampleTable:
             return epsilon, torch.full_like(epsilon, torch.nan)
         tau, lam, score = self.values[rows].unbind(-1)
         positive = self.positive[rows]
-        n = positive.sum(0)
+        n = positive.sum(0, dtype=torch.float64)
         bound = epsilon.cpu()
         masked = torch.where(positive, tau, -torch.inf).T
         if free:
             # In the sum over these examples, each of whose τ takes steps of its own, the slope counts n times.
             masked, bound = project_tau(masked, torch.where(n > 0, bound - sizes.eta_epsilon * n * slope.cpu(), bound))
         tau = torch.where(positive, torch.minimum(masked.T, bound), tau)
-        lam = torch.where(positive, (lam + sizes.eta_lambda * (tau - score)).clamp(min=0), lam)
+        lam = torch.where(positive, (lam + sizes.eta_lambda * (tau - score)).clamp(0, MOST), lam)
         self.values[rows] = torch.stack([tau, lam, score], -1)
         mean = torch.where(positive, tau, 0).sum(0) / n
         return bound.to(epsilon.device), mean.to(epsilon.device)

@@ -61,6 +61,11 @@ class RatedItems(NamedTuple):
             return torch.stack([self.amount(self.positive & found), self.amount(self.negative & found)], 1)
         return torch.stack([self.amount(self.positive * found), self.amount(self.negative * found)], 1)
 
+    def no_number(self) -> Tensor:
+        """NaN for a query with an item whose score is NaN, and 0 for others, of shape [Q]."""
+        found = self.scores.isnan() & ((self.positive > 0) | (self.negative > 0))
+        return torch.where(found.any(2).any(0), torch.nan, 0.0).double()
+
     def amount(self, items: Tensor) -> Tensor:
         """How many of the items, or how much of them, there is in each query, float64."""
         return items.count_nonzero((0, 2)).double() if self.is_counted else items.sum((0, 2), dtype=torch.float64)
@@ -86,12 +91,12 @@ class RatedItems(NamedTuple):
 
     def sums(self, epsilon: Tensor, threshold: Tensor, surrogate: str, with_bounds: bool) -> Tensor:
         """What is counted at margins and thresholds [Q, K]: `Sums` as one tensor, float64 of shape [Q, K, 10]."""
-        counts = self.counts()
+        counts, no_number = self.counts(), self.no_number().unsqueeze(1)
         points = []
         for k in range(epsilon.shape[1]):
             margin = epsilon[:, k : k + 1].to(self.scores.dtype)
             items = self.above(threshold[:, k : k + 1].to(self.scores.dtype))
-            numbers = [counts, items.taken()]
+            numbers = [counts, items.taken() + no_number]
             bounds = items.bounds(margin, surrogate) if with_bounds else ()
             numbers += [torch.stack([items.sum_positive(p), items.sum_negative(n)], 1).double() for p, n in bounds]
             if not with_bounds:

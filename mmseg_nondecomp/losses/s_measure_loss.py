@@ -211,9 +211,10 @@ class SMeasureLoss(SetLoss):
         losses, present = self._lagrangians(items, state, Sums(*(of_all if self.scope == 'world' else own)), ids)
         if observes:
             self._observe(items, state, of_all, ids)
-        filled = (own.n_pos + own.n_neg > 0).any().view(1)
+        there = of_all if self.scope == 'world' else own
+        filled = (there.n_pos + there.n_neg > 0).any().view(1)
         return self.loss_weight * class_average(
-            losses.unsqueeze(0), present.unsqueeze(0), filled, self.classes, self.class_weight
+            losses.unsqueeze(0), (present & filled).unsqueeze(0), filled, self.classes, self.class_weight
         )
 
     @torch.no_grad()
@@ -224,7 +225,7 @@ class SMeasureLoss(SetLoss):
         to do it together. Where nothing was seen, nothing moves.
         """
         state = self.state
-        if state is None:
+        if state is None or not (state.pending.any() or state.steps > 0):
             return
         state.learn(self.problem)
         rates = state.rates()
@@ -329,7 +330,8 @@ class SMeasureLoss(SetLoss):
         for name, values in measured.items():
             if present.any():
                 log_scalar(f'{self.loss_name}_{name}', values[present].mean())
-        rates = state.rates_of(sums)
+        seen = state.counts + torch.stack([sums.n_pos[:, 0], sums.n_neg[:, 0]], 1)
+        rates = state.rates_of(sums)._replace(r=seen[:, 1:] / seen[:, :1].clamp(min=LITTLE))
         violation = state.violation(self.problem, rates, self.proxy)
         if present.any():
             log_scalar(f'{self.loss_name}_violation', violation[present].mean())

@@ -1,12 +1,19 @@
-"""The average precision from a histogram is that of the scores rounded to their cells."""
+"""The average precision and the area under the ROC curve of a histogram are those of the scores in their cells."""
 
 import math
 
 import pytest
 import torch
+from reference import s_measures as reference
 from torchmetrics.functional.classification import binary_average_precision
 
-from mmseg_nondecomp.functional.score_histogram import LARGEST, average_precisions, count_scores, score_cells
+from mmseg_nondecomp.functional.score_histogram import (
+    LARGEST,
+    areas_under_roc,
+    average_precisions,
+    count_scores,
+    score_cells,
+)
 
 BINS = 65_536
 SCALES = {
@@ -164,3 +171,76 @@ def test_counts_beyond_those_of_floats_and_of_32_bits_are_exact():
     positives, ranked = 1 / 2 + 2**33 * (2**33 + 1) / (2**33 + 1 + 2**40 + 1), 2**40 + 2**33 + 2
     positives += (2**40 + 1) * ranked / (ranked + 2**41 + 1)
     assert average_precisions(counts).item() == pytest.approx(positives / ranked, rel=1e-14)
+
+
+class TestAreaUnderRoc:
+    """Against the share of pairs in order, where ties are half a pair."""
+
+    @staticmethod
+    def counts(scores, target, bins=BINS, valid=None):
+        valid = torch.ones_like(target, dtype=torch.bool) if valid is None else valid
+        return count_scores(scores[None], target[None] == 1, valid[None], bins)
+
+    @each_scale
+    @pytest.mark.parametrize('bins', [1, 2, 7, 256, BINS])
+    def test_is_that_of_the_scores_rounded_to_their_cells(self, scale, bins):
+        for seed in range(3):
+            scores, target = items(scale, 150, seed)
+            expected = reference.auc_roc(score_cells(scores, bins).tolist(), target.tolist())
+            assert areas_under_roc(self.counts(scores, target, bins)).item() == pytest.approx(expected, rel=1e-14)
+
+    @each_scale
+    def test_many_cells_are_as_good_as_the_scores(self, scale):
+        scores, target = items(scale, 2000)
+        expected = (scores[target == 1, None] > scores[target == 0]).double().mean().item()
+        assert areas_under_roc(self.counts(scores, target)).item() == pytest.approx(expected, abs=5e-4)
+
+    def test_of_few_scores(self):
+        scores, target = torch.tensor([3.0, 1.0, 1.0, -2.0, 0.5]), torch.tensor([1, 1, 0, 0, 1])
+        assert areas_under_roc(self.counts(scores, target)).item() == pytest.approx((2 + 1.5 + 1) / 6)
+
+    def test_in_order_in_reverse_and_all_equal(self):
+        target = torch.tensor([0, 0, 0, 1, 1])
+        scores = torch.arange(5).double()
+        assert areas_under_roc(self.counts(scores, target)).item() == 1
+        assert areas_under_roc(self.counts(-scores, target)).item() == 0
+        assert areas_under_roc(self.counts(0 * scores, target)).item() == 0.5
+
+    def test_the_other_order_has_the_rest(self):
+        scores, target = items(n=300)
+        area, other = (areas_under_roc(self.counts(scores, t)).item() for t in (target, 1 - target))
+        assert area + other == pytest.approx(1, rel=1e-14)
+
+    @pytest.mark.parametrize('label', [0, 1])
+    def test_without_pairs_it_is_0(self, label):
+        scores, target = items(n=20)
+        assert areas_under_roc(self.counts(scores, torch.full_like(target, label))).item() == 0
+        assert areas_under_roc(self.counts(scores[:0], target[:0])).item() == 0
+
+    @pytest.mark.parametrize('poison', [math.nan, math.inf])
+    @pytest.mark.parametrize('label', [0, 1])
+    def test_scores_without_an_order_are_not_hidden(self, poison, label):
+        scores, target = items(n=200)
+        at = int((target == label).nonzero()[0])
+        scores[at] = poison
+        assert areas_under_roc(self.counts(scores, target)).isnan()
+        kept = torch.arange(len(scores)) != at
+        found = areas_under_roc(self.counts(scores, target, valid=kept))
+        assert torch.equal(found, areas_under_roc(self.counts(scores[kept], target[kept])))
+
+    def test_each_query_has_its_own(self):
+        queries = [items(n=100, seed=seed) for seed in range(3)]
+        scores, target = (torch.stack(parts) for parts in zip(*queries, strict=True))
+        target[1] = 0
+        found = areas_under_roc(count_scores(scores, target == 1, torch.ones_like(target).bool(), 50))
+        assert found.dtype == torch.float64
+        expected = [areas_under_roc(self.counts(*query, 50)) for query in zip(scores, target, strict=True)]
+        assert torch.equal(found, torch.cat(expected))
+
+    def test_counts_beyond_those_of_32_bits(self):
+        counts = torch.zeros(1, 2, 4, dtype=torch.long)
+        counts[0, 0, :3] = torch.tensor([2**40, 2**41, 1])
+        counts[0, 1, :3] = torch.tensor([1, 2**40, 2**33])
+        pairs = 2**39 + 2**40 * (2**40 + 2**40) + 2**33 * (2**40 + 2**41) + 2**32
+        expected = pairs / ((2**40 + 2**33 + 1) * (2**40 + 2**41 + 1))
+        assert areas_under_roc(counts).item() == pytest.approx(expected, rel=1e-14)

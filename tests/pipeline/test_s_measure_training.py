@@ -11,6 +11,7 @@ from mmengine.runner import Runner
 
 import mmseg_nondecomp.heads  # noqa: F401
 from mmseg_nondecomp import SMeasureLoss
+from mmseg_nondecomp.heads.s_measure_head import ids_of
 
 ROOT = Path(__file__).parents[2]
 N_IMAGES, BATCH_SIZE = 6, 2
@@ -211,7 +212,12 @@ def test_images_of_joined_and_repeated_data_sets_stay_apart(train, scenes):
     )
     loss = loss_of(runner)
     loss.step()  # It waits for the iteration that never comes.
-    assert len(loss.examples) == 8
+    dataset = runner.train_dataloader.dataset
+    ids = ids_of([dataset[index]['data_samples'] for index in range(len(dataset))]).tolist()
+    assert len(ids) == 16
+    assert len(set(ids)) == 8
+    assert len(loss.examples) > 3
+    assert set(loss.examples.rows) < set(ids)  # those of big things
 
 
 def test_mixed_precision(train):

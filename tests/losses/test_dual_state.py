@@ -1,0 +1,387 @@
+"""Multipliers rise with what is violated, margins and thresholds go downhill, and what was not seen stays."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from mmseg_nondecomp.functional.margin_penalty import SURROGATES, margin_penalty
+from mmseg_nondecomp.functional.rate_problem import rate_problem
+from mmseg_nondecomp.losses.dual_state import MOST, DualState, StepSizes, check_step_sizes
+from mmseg_nondecomp.losses.rated_items import Sums, rated_items
+
+SIZES = StepSizes(
+    eta_epsilon=0.1, eta_threshold=0.2, eta_mu=0.5, eta_tau=0.3, eta_lambda=0.4, damping=1.0, momentum=0.9
+)
+each_surrogate = pytest.mark.parametrize('surrogate', SURROGATES)
+CPU = torch.device('cpu')
+PROBLEM = rate_problem('precision_at_recall', target=0.8)
+"""Its multiplier begins at 1."""
+
+
+def call(n_queries=2, n=400, seed=0):
+    """Scores [n, Q] and labels, of which each fifth is a positive of all queries."""
+    scores = torch.randn(n, n_queries, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    labels = (torch.arange(n) % 5 == 0).double().unsqueeze(1).expand(n, n_queries)
+    return scores + labels, labels
+
+
+def items(n_queries=2, n=400, seed=0):
+    return rated_items(*call(n_queries, n, seed), None, None, False)
+
+
+def seen(state, data=None, surrogate='hinge'):
+    """The state after a call on the data, before a step."""
+    state.pending += (data or items()).sums(state.epsilon, state.threshold, surrogate, True)
+    return state
+
+
+def started(n_queries=2, n_points=1, **changed):
+    return dataclasses.replace(DualState.start(n_queries, n_points, CPU), **changed)
+
+
+def number(value, n_queries=2):
+    return torch.full((n_queries, 1), value, dtype=torch.float64)
+
+
+def everything(state):
+    return torch.cat([value.flatten() for value in state.as_dict().values()])
+
+
+def test_starts_with_margins_and_multipliers_of_one():
+    state = started(3, 2)
+    for ones in (state.epsilon, state.mu, state.price):
+        assert torch.equal(ones, torch.ones(3, 2, dtype=torch.float64))
+    assert not state.threshold.any()
+    assert not any(part.any() for part in (state.counts, state.recent, state.pending, state.steps))
+    assert {part.dtype for part in state.as_dict().values()} == {torch.float64}
+    assert not state.known().any()
+
+
+def test_nothing_is_shared():
+    """Or a change in place of one would be one of another."""
+    state = started()
+    pointers = [part.data_ptr() for part in state.as_dict().values()]
+    assert len(set(pointers)) == len(pointers)
+
+
+class TestWhatWasSeen:
+    def test_is_counted_once(self):
+        state, data = started(), items()
+        seen(seen(state, data), data).learn(PROBLEM)
+        assert state.counts.tolist() == [[160, 640]] * 2
+        assert not state.pending.any()
+        assert state.steps == 1
+        expected = 2 * data.sums(state.epsilon, state.threshold, 'hinge', True)
+        torch.testing.assert_close(state.recent, expected)
+        state.learn(PROBLEM)
+        torch.testing.assert_close(state.recent, expected)
+        assert state.counts.tolist() == [[160, 640]] * 2
+        assert state.steps == 2
+
+    @pytest.mark.parametrize('poison', [math.nan, math.inf])
+    def test_is_forgotten_of_a_query_whose_sums_are_no_numbers(self, poison):
+        state = seen(started(3), items(3))
+        state.pending[1, 0, 5] = poison
+        state.learn(PROBLEM)
+        assert state.counts.tolist() == [[80, 320], [0, 0], [80, 320]]
+        assert everything(state).isfinite().all()
+        assert state.known().squeeze(1).tolist() == [True, False, True]
+
+    def test_is_known_where_there_were_positives_and_negatives(self):
+        state = seen(started(4), items(4))
+        state.pending[0, :, 0] = 0
+        state.pending[1, :, 1] = 0
+        state.pending[2, :, :2] = 0
+        state.learn(PROBLEM)
+        assert state.known().squeeze(1).tolist() == [False, False, False, True]
+
+    def test_fades_with_each_ascent_by_the_steps_before_it(self):
+        state = seen(started())
+        for _ in range(3):
+            state.learn(PROBLEM)
+        recent, counts = state.recent.clone(), state.counts.clone()
+        state.ascend(number(0.0), SIZES)
+        torch.testing.assert_close(state.recent, recent * 0.9**3)
+        assert state.steps == 0
+        state.learn(PROBLEM)
+        state.ascend(number(0.0), SIZES)
+        torch.testing.assert_close(state.recent, recent * 0.9**4)
+        assert torch.equal(state.counts, counts)
+
+    def test_without_momentum_is_of_the_last_ascent_only(self):
+        state = seen(started())
+        state.learn(PROBLEM)
+        state.ascend(number(0.0), SIZES._replace(momentum=0.0))
+        assert not state.recent.any()
+        assert not state.known().any()
+
+
+class TestBeginning:
+    """With the first positives, multipliers begin where both sides weigh the same."""
+
+    @pytest.mark.parametrize(
+        ('problem', 'start'),
+        [
+            (rate_problem('f_beta'), 4.0),  # negatives for each positive
+            (rate_problem('f_beta', beta=2), 4.0),
+            (rate_problem('precision_at_recall', target=0.8), 1.0),
+            (rate_problem('recall_at_precision', target=0.6), 1 / (0.6 * 4 - 0.4)),
+            (rate_problem('recall_at_precision', target=0.1), 0.0),  # holds of all items as they are
+            (rate_problem('recall_at_precision', target=0.2), MOST),
+            (rate_problem('auc_roc', anchors=1), 1.0),
+        ],
+    )
+    def test_is_at_the_balance_of_what_was_seen(self, problem, start):
+        state = seen(started())
+        state.learn(problem)
+        for part in (state.mu, state.price):
+            assert part.flatten().tolist() == pytest.approx([start] * 2)
+            pay, charge = problem.prices(part, state.rates().r)
+            assert start in (0, MOST) or torch.allclose(pay, charge)
+
+    def test_is_once(self):
+        state, problem = seen(started()), rate_problem('f_beta')
+        state.learn(problem)
+        state.mu[:], state.price[:] = 0.3, 0.4
+        seen(state, items(n=7)).learn(problem)
+        assert state.mu.flatten().tolist() == [0.3] * 2
+        assert state.price.flatten().tolist() == [0.4] * 2
+
+    def test_waits_for_positives(self):
+        state, problem = seen(started()), rate_problem('f_beta')
+        state.pending[1, :, 0] = 0
+        state.learn(problem)
+        seen(state, items(n=40)).learn(problem)
+        # Of the second query, 320 + 32 negatives and 8 positives.
+        assert state.mu.flatten().tolist() == [4.0, 44.0]
+
+    def test_price_at_a_call_is_the_one_that_will_be(self):
+        state, problem = seen(started()), rate_problem('f_beta')
+        counts = torch.tensor([[80.0, 320.0]]).double().expand(2, 2)
+        price = state.begun(state.price, state.counts, counts, problem)
+        state.learn(problem)
+        assert torch.equal(price, state.price)
+
+
+class TestRates:
+    @each_surrogate
+    def test_equal_those_of_a_loop(self, surrogate):
+        state = started(1, epsilon=number(1.5, 1), threshold=number(0.2, 1))
+        rates = seen(state, items(1, 40), surrogate).rates_of(Sums(*state.pending.unbind(-1)))
+        scores, labels = call(1, 40)
+        positives, negatives = scores[labels == 1] - 0.2, scores[labels == 0] - 0.2
+        expected = dict(
+            tp=(positives > 0).double().mean(),
+            fp=(negatives > 0).double().mean(),
+            a=1.5 - margin_penalty(-positives, state.epsilon, surrogate).mean(),
+            b=margin_penalty(negatives, state.epsilon, surrogate).mean(),
+        )
+        for name, value in expected.items():
+            assert getattr(rates, name).item() == pytest.approx(value.item(), rel=1e-12), name
+
+    def test_negatives_for_each_positive_are_of_all_that_were_seen(self):
+        state = started(2)
+        state.counts = torch.tensor([[10.0, 35.0], [0.0, 0.0]], dtype=torch.float64)
+        assert state.rates().r.tolist() == [[3.5], [0.0]]
+
+    @each_surrogate
+    def test_derivatives_are_those_of_the_bounds(self, surrogate):
+        """By central differences, in a place where no item is at a kink."""
+        data, h = items(), 1e-6
+
+        def bounds(epsilon, threshold):
+            state = started(epsilon=number(1.3 + epsilon), threshold=number(0.2 + threshold))
+            return seen(state, data, surrogate).rates_of(Sums(*state.pending.unbind(-1)))
+
+        rates = bounds(0, 0)
+        for name, (up, down) in {
+            'epsilon': (bounds(h, 0), bounds(-h, 0)),
+            'threshold': (bounds(0, h), bounds(0, -h)),
+        }.items():
+            for bound in ('a', 'b'):
+                slope = (getattr(up, bound) - getattr(down, bound)) / (2 * h)
+                # The second derivative of the hinge is 0, of the logistic function about 1: the error is h squared.
+                torch.testing.assert_close(getattr(rates, f'{bound}_by_{name}'), slope, rtol=1e-7, atol=1e-8)
+
+    def test_bounds_are_on_their_side_of_the_rates(self):
+        for epsilon in (1.0, 3.0):
+            state = started(epsilon=number(epsilon))
+            rates = seen(state).rates_of(Sums(*state.pending.unbind(-1)))
+            assert (rates.a <= epsilon * rates.tp).all()
+            assert (rates.b >= epsilon * rates.fp).all()
+
+    def test_violations_are_of_the_true_rates_or_of_their_bounds(self):
+        state = seen(started())
+        state.learn(PROBLEM)
+        rates = state.rates()
+        problem = rate_problem('precision_at_recall', target=0.8)
+        torch.testing.assert_close(state.violation(problem, rates, True), 0.8 - rates.tp)
+        torch.testing.assert_close(state.violation(problem, rates, False), 0.8 - rates.a)
+        precision = rates.tp / (rates.tp + rates.r * rates.fp)
+        problem = rate_problem('recall_at_precision', target=0.8)
+        torch.testing.assert_close(state.violation(problem, rates, True), 0.8 - precision)
+        assert (state.violation(problem, rates, False) > state.violation(problem, rates, True)).all()
+
+
+class TestAscent:
+    """As `testLagrangeMultiplierUpdateDirection` of global_objectives."""
+
+    def learnt(self):
+        state = seen(started(3), items(3))
+        state.learn(PROBLEM)
+        return state
+
+    def test_a_violated_constraint_raises_its_multiplier_and_a_slack_one_lowers_it(self):
+        state = self.learnt()
+        state.ascend(torch.tensor([[0.4], [0.0], [-0.4]]).double(), SIZES)
+        torch.testing.assert_close(state.mu, torch.tensor([[1.2], [1.0], [0.8]]).double())
+
+    def test_no_multiplier_is_below_0(self):
+        state = self.learnt()
+        for _ in range(10):
+            state.ascend(number(-0.7, 3), SIZES._replace(momentum=0.99))
+        assert torch.equal(state.mu, torch.zeros(3, 1).double())
+        assert torch.equal(state.price, torch.zeros(3, 1).double())
+        state.ascend(number(0.5, 3), SIZES)  # and has nothing to catch up
+        torch.testing.assert_close(state.mu, number(0.25, 3))
+
+    @pytest.mark.parametrize('damping', [0.0, 1.0, 3.0])
+    def test_the_price_has_the_present_violation_too(self, damping):
+        state = self.learnt()
+        state.ascend(number(0.4, 3), SIZES._replace(damping=damping))
+        torch.testing.assert_close(state.price, number(1.2 + 0.4 * damping, 3))
+        state.mu[:] = 0.9
+        state.ascend(number(-0.1, 3), SIZES._replace(damping=damping))
+        torch.testing.assert_close(state.mu, number(0.85, 3))
+        torch.testing.assert_close(state.price, number(0.85 - 0.1 * damping, 3))
+
+    def test_no_multiplier_is_above_the_most(self):
+        """A batch of diverged scores must not set it for good."""
+        state = self.learnt()
+        state.ascend(number(1e30, 3), SIZES)
+        assert torch.equal(state.mu, number(MOST, 3))
+        assert torch.equal(state.price, number(MOST, 3))
+
+    def test_above_one_steps_are_in_proportion_to_the_multiplier(self):
+        state = self.learnt()
+        state.mu = torch.tensor([[0.5], [1.0], [30.0]]).double()
+        state.ascend(number(0.1, 3), SIZES)
+        torch.testing.assert_close(state.mu, torch.tensor([[0.55], [1.05], [30 * 1.05]], dtype=torch.float64))
+        torch.testing.assert_close(state.price, state.mu + torch.tensor([[0.1], [0.1], [3.0]], dtype=torch.float64))
+
+    def test_of_a_query_that_was_not_seen_it_stays(self):
+        state = seen(started(3), items(3))
+        state.pending[1] = 0
+        state.learn(PROBLEM)
+        state.ascend(torch.tensor([[0.4], [0.4], [0.4]]).double(), SIZES)
+        torch.testing.assert_close(state.mu, torch.tensor([[1.2], [1.0], [1.2]]).double())
+        assert state.price[1] == state.mu[1]
+
+
+class TestDescent:
+    @pytest.mark.parametrize('beta', [0.5, 1.0, 2.0])
+    def test_the_margin_goes_against_the_slope_of_the_lagrangian(self, beta):
+        problem, (scores, labels) = rate_problem('f_beta', beta), call()
+        state = seen(started(epsilon=number(2.0)))
+        state.learn(PROBLEM)
+        state.price[:] = 1.7
+
+        def lagrangian(epsilon):
+            a = scores[::5].clamp(max=epsilon).mean(0)
+            b = (epsilon + scores[labels[:, 0] == 0]).clamp(min=0).mean(0)
+            return beta**2 * epsilon + 4 * b + 1.7 * (1 - a)
+
+        slope = (lagrangian(2 + 1e-6) - lagrangian(2 - 1e-6)) / 2e-6
+        state.move_epsilon(problem, state.rates(), SIZES, proxy=False)
+        # Of the loss, which is divided by what it pays for a true positive.
+        expected = (2 - 0.1 * slope / 1.7).clamp(min=1)
+        torch.testing.assert_close(state.epsilon[:, 0], expected, rtol=1e-8, atol=1e-8)
+
+    def test_the_margin_follows_true_rates_as_a_proxy(self):
+        state = seen(started(epsilon=number(2.0)))
+        state.learn(PROBLEM)
+        state.price[:] = 1.7
+        rates = state.rates()
+        state.move_epsilon(rate_problem('f_beta'), rates, SIZES, proxy=True)
+        expected = 2 - 0.1 * (1 - 1.7 * rates.tp + 4 * rates.fp) / 1.7
+        torch.testing.assert_close(state.epsilon, expected.clamp(min=1))
+
+    def test_the_margin_is_not_below_1(self):
+        """Recall is not above 1, and the margin is one over it."""
+        state = seen(started())
+        state.learn(PROBLEM)
+        state.price[:] = 0.0
+        state.move_epsilon(rate_problem('f_beta'), state.rates(), SIZES, proxy=True)
+        assert torch.equal(state.epsilon, number(1.0))
+
+    @each_surrogate
+    def test_thresholds_go_against_the_slope_of_the_lagrangian(self, surrogate):
+        problem, (scores, labels) = rate_problem('auc_roc', anchors=3), call()
+        one, positive = torch.ones(1).double(), labels[:, 0] == 1
+        start = torch.tensor([[0.5, 0.0, -0.5]]).double().expand(2, 3).clone()
+        state = seen(started(2, 3, threshold=start), None, surrogate)
+        state.learn(PROBLEM)
+        state.price[:] = 1.7
+
+        def lagrangian(threshold):
+            above = scores.unsqueeze(-1) - threshold  # [n, Q, K]
+            a = 1 - margin_penalty(-above[positive], one, surrogate).mean(0)
+            b = margin_penalty(above[~positive], one, surrogate).mean(0)
+            return 1 - a + 1.7 * b
+
+        slope = (lagrangian(start + 1e-6) - lagrangian(start - 1e-6)) / 2e-6
+        state.move_threshold(problem, state.rates(), SIZES)
+        torch.testing.assert_close(state.threshold, start - 0.2 * slope, rtol=1e-7, atol=1e-8)
+
+    def test_of_a_query_that_was_not_seen_nothing_moves(self):
+        state = seen(started(epsilon=number(2.0), threshold=number(0.3)))
+        state.pending[1, :, 0] = 0
+        state.learn(PROBLEM)
+        rates = state.rates()
+        state.move_epsilon(rate_problem('f_beta'), rates, SIZES, proxy=False)
+        state.move_threshold(rate_problem('auc_roc', anchors=1), rates, SIZES)
+        assert (state.epsilon[1], state.threshold[1]) == (2, 0.3)
+        assert state.epsilon[0] != 2
+        assert state.threshold[0] != 0.3
+        assert everything(state).isfinite().all()
+
+
+class TestCheckpoint:
+    def test_holds_all(self):
+        state = seen(started(3, 2), items(3))
+        state.learn(PROBLEM)
+        state.ascend(torch.rand(3, 2).double(), SIZES)
+        seen(state, items(3, seed=1))
+        saved = state.as_dict()
+        assert set(saved) == {field.name for field in dataclasses.fields(DualState)}
+        other = DualState.from_dict(saved)
+        assert torch.equal(everything(other), everything(state))
+        other.learn(PROBLEM)
+        other.ascend(torch.rand(3, 2).double(), SIZES)
+        assert torch.equal(everything(DualState.from_dict(saved)), everything(state))  # which has not moved
+
+    def test_moves_to_another_device(self):
+        moved = started().to(torch.device('meta'))
+        assert {part.device.type for part in moved.as_dict().values()} == {'meta'}
+
+
+class TestStepSizes:
+    def test_what_is_in_range(self):
+        check_step_sizes(SIZES)
+        check_step_sizes(StepSizes(0, 0, 0, 0, 0, 0, 0))
+        check_step_sizes(SIZES._replace(momentum=0.999))
+
+    @pytest.mark.parametrize('name', StepSizes._fields)
+    @pytest.mark.parametrize(
+        ('value', 'error'),
+        [(-1e-3, ValueError), (math.inf, ValueError), (math.nan, ValueError), ('0.1', TypeError), (True, TypeError)],
+    )
+    def test_what_is_not(self, name, value, error):
+        with pytest.raises(error, match=f'`{name}`.*{value}'):
+            check_step_sizes(SIZES._replace(**{name: value}))
+
+    def test_a_momentum_of_1_forgets_nothing(self):
+        with pytest.raises(ValueError, match=r'`momentum`.*below 1.*1\.0'):
+            check_step_sizes(SIZES._replace(momentum=1.0))
