@@ -114,7 +114,8 @@ class DualState:
         before = self.counts.clone()
         self.recent += sums
         self.counts += sums[:, 0, :2]
-        self.mu, self.price = (self.begun(part, before, self.counts, problem) for part in (self.mu, self.price))
+        both = self.begun(torch.stack([self.mu, self.price]), before, self.counts, problem)
+        self.mu, self.price = both.unbind(0)
         self.steps += 1
         self.pending.zero_()
 
