@@ -384,10 +384,11 @@ def draw_gains(axis: Axes, runs: Runs) -> None:
             axis.plot([i + shift - 0.1, i + shift + 0.1], [statistics.fmean(gained)] * 2, color='black', linewidth=2)
     for marker, label in (('o', 'all sky pixels'), ('v', 'images with little sky'), ('^', 'images with much')):
         axis.plot([], [], marker, color='gray', label=label)
-    axis.legend(fontsize='small')
+    axis.legend(fontsize='small', loc='lower left')
     set_arms(axis, ARMS[1:])
     axis.set_yscale('symlog', linthresh=1)
     ticks = [sign * size for sign in (-1, 1) for size in (0.5, 1, 3, 10, 30)]
+    axis.margins(y=0.1)
     low, high = axis.get_ylim()
     axis.set_yticks([0, *ticks], [f'{tick:g}' for tick in (0, *ticks)])
     axis.set_ylim(low, high)
