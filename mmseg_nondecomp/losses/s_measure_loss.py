@@ -9,17 +9,17 @@ from torch import Tensor
 from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
 from mmseg_nondecomp.functional.margin_penalty import margin_penalty
 from mmseg_nondecomp.functional.rate_problem import AREAS, rate_problem
-from mmseg_nondecomp.losses.base import SetLoss, check_reduction
-from mmseg_nondecomp.losses.dual_state import LITTLE, DualState, StepSizes, check_step_sizes
-from mmseg_nondecomp.losses.example_table import ExampleTable
-from mmseg_nondecomp.losses.monitor import is_logged, log_scalar, training_iteration
+from mmseg_nondecomp.losses.base import check_reduction
+from mmseg_nondecomp.losses.dual_ascent_loss import DualAscentLoss
+from mmseg_nondecomp.losses.dual_state import LITTLE, DualState, StepSizes
+from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
 from mmseg_nondecomp.losses.rated_items import RatedItems, Sums, check_surrogate, rated_items
 from mmseg_nondecomp.losses.scope import reduction_over
 from mmseg_nondecomp.registry import MODELS
 
 
 @MODELS.register_module()
-class SMeasureLoss(SetLoss):
+class SMeasureLoss(DualAscentLoss):
     r"""F_β, precision at a recall, recall at a precision, or the area under a curve, by dual ascent on a Lagrangian.
 
     Each measure is a linear cost of two rates under a linear constraint on them
@@ -62,7 +62,8 @@ class SMeasureLoss(SetLoss):
         proxy: Whether multipliers and margins follow the true rates instead of their bounds. By default they do, but
             not with ``per_example``.
         per_example: Whether each example has a τ and a λ of its own, kept by the ``ids`` that the loss is called with;
-            scores are then of shape [N, C], and the surrogate is the hinge.
+            scores are then of shape [N, C], and the surrogate is the hinge. It is there to be true to the paper: where
+            classes overlap, the bounds of a precision may be out of reach, and F_β ends far below what it can be.
         classes: With several queries, those that are averaged.
         class_weight: Makes the mean over queries a weighted one.
         eta_epsilon: The step size of the margin ε of F_β; the paper's.
@@ -130,8 +131,19 @@ class SMeasureLoss(SetLoss):
     ) -> None:
         if use_sigmoid is not None and use_sigmoid is not True:
             leaked['use_sigmoid'] = use_sigmoid
-        super().__init__(loss_weight, loss_name, scope, leaked)
-        self.problem = rate_problem(measure, beta, target, anchors)
+        problem = rate_problem(measure, beta, target, anchors)
+        sizes = StepSizes(eta_epsilon, eta_threshold, eta_mu, eta_tau, eta_lambda, damping, momentum)
+        super().__init__(
+            problem,
+            measure,
+            sizes,
+            proxy,
+            per_example,
+            loss_weight=loss_weight,
+            loss_name=loss_name,
+            scope=scope,
+            leaked=leaked,
+        )
         self.surrogate = surrogate or ('hinge' if per_example else 'logistic')
         check_surrogate(self.surrogate)
         if scope == 'image':
@@ -139,30 +151,15 @@ class SMeasureLoss(SetLoss):
                 "Parameter `scope` should be 'batch' or 'world': multipliers belong to the measure of a data set. "
                 "Found 'image'."
             )
-        for name, flag in (('per_example', per_example), ('proxy', proxy)):
-            if not isinstance(flag, bool) and (flag is not None or name == 'per_example'):
-                raise TypeError(f'Parameter `{name}` should be True or False. Found {flag!r}.')
         if per_example and (measure in AREAS or self.surrogate != 'hinge'):
             raise ValueError(
                 'Parameter `per_example` should be False but for a measure at one operating point, and with '
                 f"`surrogate='hinge'`. Found True with {measure!r} and {self.surrogate!r}."
             )
         check_classes(classes)
-        self.measure, self.beta, self.target = measure, beta, target
-        self.proxy = not per_example if proxy is None else proxy
-        self.per_example, self.classes = per_example, classes
+        self.beta, self.target, self.classes = beta, target, classes
         self.use_sigmoid = bool(use_sigmoid)
-        self.sizes = StepSizes(eta_epsilon, eta_threshold, eta_mu, eta_tau, eta_lambda, damping, momentum)
-        check_step_sizes(self.sizes)
         self.register_buffer('class_weight', class_weights(class_weight), persistent=False)
-        self.follows_runner = True
-        self.reset()
-
-    def reset(self) -> None:
-        """Forget all that was seen, and begin with margins and multipliers of one."""
-        self.state: DualState | None = None
-        self.examples = ExampleTable() if self.per_example else None
-        self._iteration: int | None = None
 
     def forward(
         self,
@@ -202,11 +199,11 @@ class SMeasureLoss(SetLoss):
             )
         observes = self.training and torch.is_grad_enabled()
         if observes and self.follows_runner:
-            self._keep_time()
+            self.keep_time()
         items = rated_items(pred, target, weight, ignore_index, self.use_sigmoid)
         if self.per_example:
             self._check_ids(ids, pred)
-        state = self._state_of(items)
+        state = self.state_of(items.scores)
         own, of_all = self._sums(items, state, observes)
         losses, present = self._lagrangians(items, state, Sums(*(of_all if self.scope == 'world' else own)), ids)
         if observes:
@@ -216,64 +213,6 @@ class SMeasureLoss(SetLoss):
         return self.loss_weight * class_average(
             losses.unsqueeze(0), (present & filled).unsqueeze(0), filled, self.classes, self.class_weight
         )
-
-    @torch.no_grad()
-    def step(self, ascend: bool = True) -> None:
-        """Move margins, thresholds and τ down, and with ``ascend``, project the τ and move the multipliers up.
-
-        It goes by what was seen since the last step in calls that a gradient was to be taken of. All processes have
-        to do it together. Where nothing was seen, nothing moves.
-        """
-        state = self.state
-        if state is None or not (state.pending.any() or state.steps > 0):
-            return
-        state.learn(self.problem)
-        rates = state.rates()
-        violation = state.violation(self.problem, rates, self.proxy)
-        by_tau = self.per_example and not self.proxy and self.measure == 'f_beta'
-        if self.measure == 'f_beta' and not by_tau:
-            state.move_epsilon(self.problem, rates, self.sizes, self.proxy)
-        if self.examples is not None:
-            pay, charge = self.problem.prices(state.price, rates.r)
-            self.examples.descend(state.epsilon[:, 0], pay[:, 0], self.sizes)
-            if ascend:
-                slope = self.problem.cost_epsilon + charge * rates.b_by_epsilon
-                bound, tau = self.examples.project(state.epsilon[:, 0], slope[:, 0], self.sizes, by_tau)
-                state.epsilon = bound.clamp(min=1).unsqueeze(1)
-                if not self.proxy:
-                    from_tau = self.problem.violation(tau.unsqueeze(1), rates.b, rates.r)
-                    violation = torch.where(from_tau.isnan(), violation, from_tau)
-        if self.measure in AREAS:
-            state.move_threshold(self.problem, rates, self.sizes)
-        if ascend:
-            state.ascend(violation, self.sizes)
-
-    def _keep_time(self) -> None:
-        """Step once in each iteration of a Runner, before what it has to say next; begin anew with a training."""
-        iteration = training_iteration()
-        if iteration is None or iteration == self._iteration:
-            return
-        if iteration == 0:
-            self.reset()
-        else:
-            self.step()
-        self._iteration = iteration
-
-    def _state_of(self, items: RatedItems) -> DualState:
-        """The variables of the queries that a head has."""
-        n_queries, device = items.scores.shape[1], items.scores.device
-        if self.state is None:
-            self.state = DualState.start(n_queries, len(self.problem.cost), device)
-        if len(self.state.epsilon) != n_queries:
-            raise ValueError(
-                'Parameter `pred` should keep its number of classes: there are multipliers for '
-                f'{len(self.state.epsilon)}. Found {n_queries}.'
-            )
-        if self.state.epsilon.device != device:
-            self.state = self.state.to(device)
-        if self.problem.cost.device != device:
-            self.problem = self.problem.to(device)
-        return self.state
 
     @torch.no_grad()
     def _sums(self, items: RatedItems, state: DualState, observes: bool) -> tuple[Sums, Sums]:
@@ -343,32 +282,6 @@ class SMeasureLoss(SetLoss):
                 'Parameter `ids` should hold a number for each example, of shape [N] for scores [N, C], with '
                 f'`per_example=True`. Found {found} for scores of shape {tuple(pred.shape)}.'
             )
-
-    def get_extra_state(self) -> dict[str, dict[str, Tensor]]:
-        """Margins, thresholds, multipliers and counts, for ``state_dict``."""
-        kept = {'queries': self.state, 'examples': self.examples}
-        return {name: part.as_dict() for name, part in kept.items() if part is not None}
-
-    def set_extra_state(self, state: dict[str, dict[str, Tensor]]) -> None:
-        """Take those of a checkpoint."""
-        self.reset()
-        if 'queries' in state:
-            self.state = DualState.from_dict(state['queries'])
-        if 'examples' in state and self.examples is not None:
-            self.examples.load(state['examples'])
-
-    def _load_from_state_dict(
-        self,
-        state_dict: dict[str, Any],
-        prefix: str,
-        local_metadata: dict[str, Any],
-        strict: bool,
-        missing_keys: list[str],
-        *others: Any,
-    ) -> None:
-        """A checkpoint of a training with another loss has no such state, and need not."""
-        super()._load_from_state_dict(state_dict, prefix, local_metadata, strict, missing_keys, *others)
-        missing_keys[:] = [key for key in missing_keys if key != f'{prefix}_extra_state']
 
     def extra_repr(self) -> str:
         """The settings, as ``print(model)`` shows them."""
