@@ -1,0 +1,469 @@
+"""Margins, thresholds, τ and multipliers: when they move and where to, and that they survive a checkpoint."""
+
+import copy
+import io
+import math
+import pickle
+
+import pytest
+import torch
+from s_measure_scenes import (
+    MODES,
+    at_one_point,
+    batch,
+    call,
+    each_mode,
+    imbalanced,
+    is_finite,
+    network,
+    seen_and_stepped,
+    value_and_gradient,
+)
+from torch import nn
+
+from mmseg_nondecomp.losses.dual_state import LITTLE, MOST
+from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
+
+pytestmark = pytest.mark.usefixtures('no_other_runner')
+
+
+def everything(loss):
+    """All that a loss keeps beside its settings, copied."""
+    parts = [value for part in loss.get_extra_state().values() for value in part.values()]
+    return [part.clone() for part in parts]
+
+
+def same(one, other):
+    """Bit for bit, where NaN stands for an example that is no positive of a class."""
+    return torch.equal(one.nan_to_num(nan=1e300), other.nan_to_num(nan=1e300))
+
+
+def assert_same_state(loss, other):
+    for one, two in zip(everything(loss), everything(other), strict=True):
+        assert same(one, two)
+
+
+def assert_same_state_but_for_pending(loss, other):
+    """The last step of one is yet to come."""
+    for each in (loss, other):
+        if each.state.pending.any():
+            each.step()
+    assert_same_state(loss, other)
+
+
+def start_of(loss):
+    """Where multipliers begin, by what was seen."""
+    positives, negatives = loss.state.counts[:, :1], loss.state.counts[:, 1:]
+    r = torch.where(negatives > 0, negatives / positives.clamp(min=LITTLE), 1)
+    return loss.problem.balance(r).clamp(max=MOST)
+
+
+def assert_at_the_start(loss, query=slice(None)):
+    for part in (loss.state.mu, loss.state.price):
+        seen = loss.state.counts[query].sum(-1, keepdim=True) > 0  # else what it is has no meaning yet
+        expected = start_of(loss)[query].where(seen, part[query])
+        torch.testing.assert_close(part[query], expected, rtol=1e-12, atol=0)
+    assert (loss.state.epsilon[query] == 1).all()
+    assert not loss.state.threshold[query].any()
+
+
+class TestCalls:
+    @each_mode
+    def test_do_not_change_what_a_loss_says(self, args, per_example):
+        """But for what waits for the next step."""
+        scores, labels, ids = batch()
+        loss = SMeasureLoss(**args, per_example=per_example)
+        for _ in range(2):
+            before = None
+            for _ in range(3):
+                found = value_and_gradient(loss, scores, labels, ids=ids if per_example else None)
+                kept = {k: v for k, v in loss.state.as_dict().items() if k != 'pending'}
+                if before is not None:
+                    assert found[0] == before[0]
+                    assert torch.equal(found[1], before[1])
+                    assert all(torch.equal(kept[name], before[2][name]) for name in kept)
+                before = *found, {name: value.clone() for name, value in kept.items()}
+            loss.step()
+
+    @each_mode
+    @pytest.mark.parametrize('how', ['no_grad', 'eval'])
+    def test_that_nothing_is_to_be_learnt_from_are_not_learnt_from(self, args, per_example, how):
+        scores, labels, ids = batch()
+        loss = seen_and_stepped(SMeasureLoss(**args, per_example=per_example), scores, labels, ids)
+        before = everything(loss)
+        loss.train(how != 'eval')
+        with torch.set_grad_enabled(how != 'no_grad'):
+            call(loss, scores.clone().requires_grad_(), -labels + 1, ids + 100)
+        assert all(same(*pair) for pair in zip(everything(loss), before, strict=True))
+
+    @each_mode
+    def test_of_parts_are_learnt_from_together(self, args, per_example):
+        """As with gradients that are accumulated."""
+        scores, labels, ids = batch()
+        whole, parts = (SMeasureLoss(**args, per_example=per_example) for _ in range(2))
+        for _ in range(3):
+            value_and_gradient(whole, scores, labels, ids=ids if per_example else None)
+            for part in (slice(11), slice(11, None)):
+                value_and_gradient(parts, scores[part], labels[part], ids=ids[part] if per_example else None)
+            whole.step()
+            parts.step()
+        for one, other in zip(everything(whole), everything(parts), strict=True):
+            torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+class TestStep:
+    @each_mode
+    def test_without_a_call_nothing_is_done(self, args, per_example):
+        scores, labels, ids = batch()
+        loss = SMeasureLoss(**args, per_example=per_example)
+        loss.step()
+        assert loss.state is None
+        with torch.no_grad():
+            call(loss, scores, labels, ids)
+        loss.step()
+        assert_at_the_start(loss)
+
+    @each_mode
+    def test_twice_it_is_done_once(self, args, per_example):
+        """What was seen before a step is not seen again by the next."""
+        scores, labels, ids = batch()
+        loss = seen_and_stepped(SMeasureLoss(**args, per_example=per_example), scores, labels, ids)
+        before = loss.state.mu.clone(), loss.state.epsilon.clone(), loss.state.threshold.clone()
+        loss.step()
+        after = loss.state.mu, loss.state.epsilon, loss.state.threshold
+        assert all(same(*pair) for pair in zip(before, after, strict=True))
+
+    @each_mode
+    def test_without_ascent_multipliers_stay(self, args, per_example):
+        scores, labels, ids = batch()
+        loss = SMeasureLoss(**args, per_example=per_example)
+        for _ in range(3):
+            seen_and_stepped(loss, scores, labels, ids, ascend=False)
+            assert same(loss.state.mu, start_of(loss))
+            assert same(loss.state.price, start_of(loss))
+        loss.step()
+        assert not same(loss.state.mu, start_of(loss))
+
+    @each_mode
+    @pytest.mark.parametrize('proxy', [True, False])
+    def test_multipliers_go_where_they_should(self, args, per_example, proxy):
+        """Up where the constraint is violated and down to 0, and not below, where it holds with room to spare."""
+        labels, ids = torch.tensor([1] * 2 + [0] * 30), torch.arange(32)
+        held = 30 * (2 * labels - 1).double().unsqueeze(1)
+        found = -1 if args['measure'] in ('f_beta', 'precision_at_recall') else 1  # nothing is, or everything
+        violated = found * held.abs() / 60
+        steps = dict(momentum=0.0, eta_mu=0.2, eta_threshold=0.0)
+        loss = SMeasureLoss(**args, per_example=per_example, proxy=proxy, **steps)
+        for k in range(5):
+            before = loss.state.mu.clone() if k else None
+            seen_and_stepped(loss, violated, labels, ids)
+            before = start_of(loss) if before is None else before
+            assert (loss.state.mu > before).all() or (per_example and k)  # its violation is that of τ, which follow
+        assert (loss.state.mu > start_of(loss)).all()
+        for _ in range(1500):
+            if args['measure'] == 'f_beta':
+                loss.state.epsilon[:] = 2.0  # at a margin of 1 it can only just hold
+            before = loss.state.mu.clone()
+            seen_and_stepped(loss, held, labels, ids)
+            assert ((loss.state.mu < before) | (before == 0)).all() or per_example
+            assert (loss.state.mu >= 0).all()
+            if not loss.state.mu.any():
+                break
+        assert not loss.state.mu.any()
+        assert not loss.state.price.any()
+
+    def test_margins_rise_where_positives_are_paid_for_more_than_they_cost(self):
+        scores, labels, _ = batch()
+        loss = seen_and_stepped(SMeasureLoss(), scores, labels)
+        loss.state.price[:] = 1e3
+        assert seen_and_stepped(loss, scores, labels).state.epsilon > 1
+        loss.state.epsilon[:] = 1.05
+        for _ in range(10):
+            loss.state.price[:] = 0
+            seen_and_stepped(loss, scores, labels)
+        assert loss.state.epsilon == 1
+
+    def test_of_measures_that_fix_it_the_margin_stays(self):
+        scores, labels, ids = batch()
+        for args, per_example in (case.values for case in MODES):
+            if args['measure'] != 'f_beta':
+                loss = SMeasureLoss(**args, per_example=per_example)
+                for _ in range(5):
+                    seen_and_stepped(loss, scores, labels, ids)
+                assert (loss.state.epsilon == 1).all()
+
+    def test_the_number_of_classes_stays(self):
+        scores, labels, _ = batch(n_classes=3)
+        loss = SMeasureLoss()
+        loss(scores, labels)
+        with pytest.raises(ValueError, match=r'`pred`.*for 3.*Found 4'):
+            loss(torch.zeros(5, 4), torch.zeros(5).long())
+
+    def test_reset_forgets(self):
+        for args, per_example in (case.values for case in MODES):
+            scores, labels, ids = batch()
+            loss = seen_and_stepped(SMeasureLoss(**args, per_example=per_example), scores, labels, ids)
+            loss.reset()
+            assert_same_state(loss, SMeasureLoss(**args, per_example=per_example))
+            loss(torch.zeros(5, 4), torch.zeros(5).long(), ids=torch.arange(5))
+
+
+class TestPerExample:
+    @at_one_point
+    def test_comes_to_the_fixed_point(self, args):
+        """With scores that stay: λ_i = w, what a true positive is paid, where z_i < ε; 0 where z_i > ε."""
+        scores, labels, ids = batch(20, seed=3)
+        loss = SMeasureLoss(**args, per_example=True, eta_mu=0.0, eta_epsilon=0.0, damping=0.5, eta_tau=0.1)
+        seen_and_stepped(loss, torch.randn_like(scores), labels, ids)  # starts elsewhere
+        loss.sizes = loss.sizes._replace(damping=1.0)
+        for _ in range(400):
+            loss.state.price = loss.state.mu.clone()
+            seen_and_stepped(loss, scores, labels, ids)
+        pay = loss.problem.prices(loss.state.mu, loss.state.rates().r)[0].item()
+        epsilon = loss.state.epsilon.item()
+        n_below = 0
+        for key, row in loss.examples.rows.items():
+            tau, lam, z = loss.examples.values[row, 0].tolist()
+            assert labels[key] == 1
+            assert z == scores[key, 0]
+            assert tau == pytest.approx(min(epsilon, z), abs=5e-3)
+            assert lam == pytest.approx(pay if z < epsilon else 0, abs=5e-3)
+            n_below += z < epsilon
+        assert n_below > 0
+        assert n_below < labels.sum() or args['measure'] == 'f_beta'  # whose margin the projection raises
+
+    @at_one_point
+    def test_examples_that_are_not_seen_stay(self, args):
+        scores, labels, ids = batch(40)
+        loss = seen_and_stepped(SMeasureLoss(**args, per_example=True), scores, labels, ids)
+        before = loss.examples.values.clone()
+        for seed in range(5):
+            moved = batch(20, seed=seed)[0]
+            seen_and_stepped(loss, moved, labels[:20], ids[:20])
+        unseen = [loss.examples.rows[key] for key in range(20, 40) if labels[key]]
+        assert torch.equal(loss.examples.values[unseen], before[unseen])
+        seen = [loss.examples.rows[key] for key in range(20) if labels[key]]
+        assert not torch.equal(loss.examples.values[seen], before[seen])
+
+    @at_one_point
+    @pytest.mark.parametrize('proxy', [True, False])
+    def test_no_tau_exceeds_the_margin_it_was_projected_with(self, args, proxy):
+        loss = SMeasureLoss(**args, per_example=True, proxy=proxy, eta_tau=1.0, eta_epsilon=0.5)
+        for seed in range(30):
+            scores, labels, ids = batch(12, seed=seed)
+            seen_and_stepped(loss, 3 * scores, labels, 5 * ids % 37)
+            rows = [loss.examples.rows[key] for key in (5 * ids % 37)[labels == 1].tolist()]
+            assert (loss.examples.values[rows, 0, 0] <= loss.state.epsilon).all()
+
+
+class TestDegenerate:
+    CALLS = {
+        'no positives': lambda s, y: (s, torch.zeros_like(y)),
+        'no negatives': lambda s, y: (s, torch.ones_like(y)),
+        'nothing': lambda s, y: (s, torch.full_like(y, 255)),
+        'no items': lambda s, y: (s[:0], y[:0]),
+        'one item': lambda s, y: (s[:1], y[:1]),
+        'all equal': lambda s, y: (0 * s, y),
+        'perfect': lambda s, y: (s * 0 + 50 * (2 * y[:, None] - 1), y),
+        'huge': lambda s, y: (1e30 * s, y),
+        'huge, all wrong': lambda s, y: (s * 0 - 1e30 * (2 * y[:, None] - 1), y),
+        'minute': lambda s, y: (1e-30 * s, y),
+    }
+
+    @each_mode
+    @pytest.mark.parametrize('proxy', [True, False])
+    @pytest.mark.parametrize('kind', CALLS)
+    @pytest.mark.parametrize('first', [True, False])
+    def test_calls_are_finite_and_leave_a_finite_state(self, args, per_example, proxy, kind, first):
+        scores, labels, ids = batch(dtype=torch.float32)
+        loss = SMeasureLoss(**args, per_example=per_example, proxy=proxy)
+        if not first:
+            seen_and_stepped(loss, scores, labels, ids)
+        its_scores, its_labels = self.CALLS[kind](scores, labels)
+        value, gradient = value_and_gradient(
+            loss, its_scores, its_labels, ids=ids[: len(its_labels)] if per_example else None
+        )
+        assert math.isfinite(value)
+        assert gradient.isfinite().all()
+        assert kind not in ('nothing', 'no items') or value == 0
+        loss.step()
+        assert is_finite(loss)
+        assert (loss.state.epsilon >= 1).all()
+        # And then it learns as before.
+        value, gradient = value_and_gradient(loss, scores, labels, ids=ids if per_example else None)
+        assert math.isfinite(value)
+        assert gradient.any()
+
+    @each_mode
+    @pytest.mark.parametrize('kind', ['no positives', 'no negatives', 'nothing'])
+    def test_rates_that_were_not_seen_move_nothing(self, args, per_example, kind):
+        scores, labels, ids = batch()
+        its_scores, its_labels = self.CALLS[kind](scores, labels)
+        loss = SMeasureLoss(**args, per_example=per_example)
+        for _ in range(3):
+            seen_and_stepped(loss, its_scores, its_labels, ids)
+        assert_at_the_start(loss)
+
+    @each_mode
+    def test_of_a_class_that_is_never_seen_nothing_moves(self, args, per_example):
+        scores, labels, ids = batch(n_classes=3)
+        loss = SMeasureLoss(**args, per_example=per_example)
+        for _ in range(3):
+            seen_and_stepped(loss, scores, labels % 2, ids)
+        assert_at_the_start(loss, 2)
+        assert not same(loss.state.mu[:2], start_of(loss)[:2])
+        assert is_finite(loss)
+
+    @each_mode
+    @pytest.mark.parametrize('proxy', [True, False])
+    @pytest.mark.parametrize('poison', [math.nan, math.inf, -math.inf])
+    def test_what_is_no_number_does_not_poison_the_state(self, args, per_example, proxy, poison):
+        """Of a class that has it nothing is learnt; the loss says NaN or infinity."""
+        scores, labels, ids = batch(n_classes=3, dtype=torch.float32)
+        loss, other = (SMeasureLoss(**args, per_example=per_example, proxy=proxy) for _ in range(2))
+        for each in (loss, other):
+            seen_and_stepped(each, scores, labels, ids)
+        poisoned = scores.clone()
+        poisoned[5, 1] = poison
+        value, _ = value_and_gradient(loss, poisoned, labels, ids=ids if per_example else None)
+        assert math.isnan(value) or not math.isnan(poison)
+        loss.step()
+        assert is_finite(loss)
+        found = value_and_gradient(loss, scores, labels, ids=ids if per_example else None)
+        assert math.isfinite(found[0])
+        assert found[1].isfinite().all()
+
+    @each_mode
+    @pytest.mark.parametrize('proxy', [True, False])
+    def test_nothing_is_learnt_from_nan(self, args, per_example, proxy):
+        scores, labels, ids = batch(dtype=torch.float32)
+        loss = SMeasureLoss(**args, per_example=per_example, proxy=proxy)
+        value_and_gradient(loss, scores * math.nan, labels, ids=ids if per_example else None)
+        loss.step()
+        assert not loss.state.counts.any()
+        assert_at_the_start(loss)
+
+
+class TestCheckpoint:
+    @staticmethod
+    def run(loss, model, optimizer, steps):
+        features, labels = imbalanced(n=200, share=0.3)
+        for k in steps:
+            part = torch.randperm(200, generator=torch.Generator().manual_seed(k))[:25]
+            optimizer.zero_grad()
+            call(loss, model(features[part]), labels[part], 3 * part).backward()
+            optimizer.step()
+            loss.step(ascend=k % 3 > 0)
+
+    @staticmethod
+    def fresh(args, per_example):
+        model = network()
+        return SMeasureLoss(**args, per_example=per_example), model, torch.optim.SGD(model.parameters(), 0.1, 0.9)
+
+    @each_mode
+    def test_resumed_is_uninterrupted(self, args, per_example):
+        whole = self.fresh(args, per_example)
+        self.run(*whole, range(40))
+        first, second = (self.fresh(args, per_example) for _ in range(2))
+        self.run(*first, range(20))
+        file = io.BytesIO()
+        torch.save([part.state_dict() for part in first], file)
+        file.seek(0)
+        self.run(*second, range(3))  # what it has been before does not matter
+        for part, state in zip(second, torch.load(file, weights_only=True), strict=True):
+            part.load_state_dict(state)
+        assert_same_state(first[0], second[0])
+        self.run(*second, range(20, 40))
+        assert_same_state(whole[0], second[0])
+        for one, other in zip(whole[1].parameters(), second[1].parameters(), strict=True):
+            assert torch.equal(one, other)
+
+    @each_mode
+    @pytest.mark.parametrize('duplicate', [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss))])
+    def test_copies_go_on_alone(self, args, per_example, duplicate):
+        loss, model, optimizer = self.fresh(args, per_example)
+        self.run(loss, model, optimizer, range(5))
+        other, before = duplicate(loss), everything(loss)
+        assert_same_state(loss, other)
+        self.run(other, model, optimizer, range(5, 8))
+        assert all(same(*pair) for pair in zip(everything(loss), before, strict=True))
+        assert not torch.equal(loss.state.mu, other.state.mu)
+
+    @each_mode
+    def test_a_model_trained_with_another_loss_loads(self, args, per_example):
+        scores, labels, ids = batch()
+        loss = SMeasureLoss(**args, per_example=per_example)
+        model = nn.ModuleDict(dict(head=nn.Linear(2, 2), loss=loss))
+        other = nn.ModuleDict(dict(head=nn.Linear(2, 2), loss=nn.CrossEntropyLoss()))
+        assert not model.load_state_dict(other.state_dict()).missing_keys
+        seen_and_stepped(loss, scores, labels, ids)
+        before = everything(loss)
+        model.load_state_dict(other.state_dict())
+        assert all(same(*pair) for pair in zip(everything(loss), before, strict=True))
+        assert list(other.load_state_dict(model.state_dict(), strict=False).unexpected_keys) == ['loss._extra_state']
+
+    @each_mode
+    def test_before_the_first_call(self, args, per_example):
+        loss, other = (SMeasureLoss(**args, per_example=per_example) for _ in range(2))
+        other.load_state_dict(loss.state_dict())
+        scores, labels, ids = batch()
+        for each in (loss, other):
+            seen_and_stepped(each, scores, labels, ids)
+        assert_same_state(loss, other)
+
+    @each_mode
+    def test_the_type_of_the_module_is_not_that_of_its_state(self, args, per_example):
+        scores, labels, ids = batch()
+        loss, same = (SMeasureLoss(**args, per_example=per_example) for _ in range(2))
+        seen_and_stepped(same, scores, labels, ids)
+        seen_and_stepped(same, scores, labels, ids)
+        seen_and_stepped(loss.half(), scores, labels, ids)
+        seen_and_stepped(loss.bfloat16().float(), scores, labels, ids)
+        assert_same_state(loss, same)
+
+    def test_nothing_of_it_is_a_parameter_of_the_network(self):
+        """Or an optimizer, a weight decay, a clipped norm or a moving average would take hold of it."""
+        scores, labels, ids = batch()
+        for args, per_example in (case.values for case in MODES):
+            loss = seen_and_stepped(SMeasureLoss(**args, per_example=per_example), scores, labels, ids)
+            assert not list(loss.parameters())
+            assert not list(loss.buffers())
+
+
+class TestRunner:
+    @each_mode
+    def test_steps_once_in_each_iteration(self, hub, args, per_example):
+        """Before what the next has to say, and however often it is called in one."""
+        scores, labels, ids = batch()
+        loss, by_hand = (SMeasureLoss(**args, per_example=per_example) for _ in range(2))
+        by_hand.follows_runner = False
+        for iteration in range(4):
+            hub.update_info('iter', iteration)
+            for part in (slice(11), slice(11, None)):
+                for each in (loss, by_hand):
+                    found = scores[part].clone().requires_grad_()
+                    call(each, found, labels[part], ids[part])
+            if iteration < 3:
+                by_hand.step()
+        assert_same_state_but_for_pending(loss, by_hand)
+
+    def test_begins_anew_with_a_training(self, hub):
+        scores, labels, _ = batch()
+        loss = seen_and_stepped(SMeasureLoss(), scores, labels)
+        hub.update_info('iter', 0)
+        found = loss(scores.clone().requires_grad_(), labels)
+        assert not loss.state.counts.any()
+        torch.testing.assert_close(found.detach(), SMeasureLoss()(scores, labels))
+
+    def test_goes_on_where_one_is_resumed(self, hub):
+        """With the step that was yet to come when it was saved."""
+        scores, labels, _ = batch()
+        loss, other = SMeasureLoss(), SMeasureLoss()
+        hub.update_info('iter', 6)
+        loss(scores.clone().requires_grad_(), labels)
+        other.load_state_dict(copy.deepcopy(loss.state_dict()))
+        hub.update_info('iter', 7)
+        for each in (loss, other):
+            each(scores.clone().requires_grad_(), labels)
+        assert (loss.state.mu != 1).any()
+        assert_same_state(loss, other)
