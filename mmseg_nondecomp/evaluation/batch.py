@@ -25,15 +25,27 @@ class Batch:
 
 
 def batch_of_classes(needs: set[Need], labels: Tensor, scores: Scores | None, target: Tensor) -> Batch:
-    """A batch of decided classes [N, *], scores [N, C, *] (None if none needs them) and true classes [N, *]."""
-    inputs = {}
-    for need in needs:
-        if need.kind == 'labels':
-            inputs[need] = labels, target
-        else:
-            assert scores is not None
-            inputs[need] = scores.of(need.kind, need.form), target
-    return Batch(inputs, len(target))
+    """A batch of decided classes [N, *], scores [N, C, *] (None if none needs them) and true classes [N, *].
+
+    Raises:
+        ValueError: If there are no scores, but a need of them.
+    """
+    if scores is None:
+        check_labels_suffice(needs)
+        return Batch(dict.fromkeys(needs, (labels, target)), len(target))
+    return Batch(
+        {need: (labels if need.kind == 'labels' else scores.of(need.kind, need.form), target) for need in needs},
+        len(target),
+    )
+
+
+def check_labels_suffice(needs: set[Need]) -> None:
+    """Raise ValueError if decided classes are not enough."""
+    if needs_scores(needs):
+        raise ValueError(
+            'The metrics need scores, but the data samples hold none: they have the decided classes alone, such as '
+            '`pred_label` without `pred_score`.'
+        )
 
 
 def needs_scores(needs: set[Need]) -> bool:

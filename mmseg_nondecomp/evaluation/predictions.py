@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.evaluation.batch import Batch, batch_of_classes, needs_scores, stacked
+from mmseg_nondecomp.evaluation.batch import Batch, batch_of_classes, check_labels_suffice, needs_scores, stacked
 from mmseg_nondecomp.evaluation.need import Need
 from mmseg_nondecomp.evaluation.scores import Scores
 
@@ -64,15 +64,14 @@ def _of_mmseg(samples: Samples, needs: set[Need]) -> list[Batch]:
 
 def _of_mmpretrain(samples: Samples, needs: set[Need]) -> Batch:
     _check_kinds(needs, ('labels', 'scores', 'logits'), 'classes of images')
-    scores = None
-    if 'pred_score' in samples[0]:
-        scores = Scores(stacked([sample['pred_score'] for sample in samples]), are_probabilities=True)
-    elif needs_scores(needs):
-        raise ValueError('The metrics need scores, but the data samples hold `pred_label` without `pred_score`.')
+    if 'pred_score' not in samples[0]:
+        check_labels_suffice(needs)  # before one label is asked for where a metric of several is given
+        labels = _one_label(samples, 'pred_label')
+        return batch_of_classes(needs, labels, None, _one_label(samples, 'gt_label').to(labels.device))
+    scores = Scores(stacked([sample['pred_score'] for sample in samples]), are_probabilities=True)
     inputs: dict[Need, tuple[Any, Any]] = {}
     multilabel = {need for need in needs if need.form == 'multilabel'}
     if multilabel:
-        assert scores is not None
         target = _several_labels(samples, scores.values)
         inputs = {
             need: (scores.of('logits' if need.kind == 'logits' else 'scores', 'multilabel'), target)
@@ -80,10 +79,8 @@ def _of_mmpretrain(samples: Samples, needs: set[Need]) -> Batch:
         }
     single = needs - multilabel
     if single:
-        device = samples[0]['pred_label' if scores is None else 'pred_score'].device
-        target = _one_label(samples, 'gt_label').to(device)
-        labels = _one_label(samples, 'pred_label') if scores is None else scores.of('scores', 'classes').argmax(1)
-        inputs |= batch_of_classes(single, labels, scores, target).inputs
+        target = _one_label(samples, 'gt_label').to(scores.values.device)
+        inputs |= batch_of_classes(single, scores.of('scores', 'classes').argmax(1), scores, target).inputs
     return Batch(inputs, len(samples))
 
 

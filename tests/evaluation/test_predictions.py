@@ -58,13 +58,6 @@ class TestMMSegmentation:
         assert_close(found[Need('labels', 'binary')], ((p > 0.3).long(), target))
         assert_close(found[Need('scores', 'binary')], (p, target))
 
-    def test_parts(self):
-        samples, logits, target = self.samples()
-        [batch] = batches_of(samples, {LABELS})
-        first = batch.first(1)
-        assert first.size == 1
-        assert_close(first.inputs[LABELS], (logits[:1].argmax(1), target[0]))
-
     def test_several_labels_a_pixel(self):
         with pytest.raises(ValueError, match=r'one class a pixel\. Found metrics of multilabel form'):
             inputs(self.samples()[0], MULTILABEL)
@@ -82,8 +75,13 @@ class TestMMPretrain:
     def test_no_scores(self):
         samples = [dict(pred_label=torch.tensor([i]), gt_label=torch.tensor([2])) for i in range(3)]
         assert_close(inputs(samples, LABELS)[LABELS], (torch.arange(3), torch.full((3,), 2)))
-        with pytest.raises(ValueError, match='hold `pred_label` without `pred_score`'):
+        with pytest.raises(ValueError, match=r'hold none.* `pred_label` without `pred_score`'):
             inputs(samples, SCORES)
+
+    def test_no_scores_for_several_labels(self):
+        samples = [dict(pred_label=torch.tensor([0, 1]), gt_label=torch.tensor([0, 3]))]
+        with pytest.raises(ValueError, match='metrics need scores, but the data samples hold none'):
+            inputs(samples, MULTILABEL)
 
     def test_several_labels(self):
         p = torch.rand(2, 4)
