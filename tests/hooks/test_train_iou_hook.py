@@ -5,13 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper
 from mmengine.registry import HOOKS
 from mmengine.runner import Runner
 from mmengine.structures import PixelData
-from mmseg.models.decode_heads import FCNHead, PIDHead
+from mmseg.models.decode_heads import FCNHead
 from mmseg.structures import SegDataSample
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader
@@ -283,78 +282,12 @@ def test_class_that_was_not_met_for_long_is_not_known():
     assert hook.counts[:, 2].tolist() == [0, 0]
 
 
-class TestHeadsWithSeveralLosses:
-    def test_those_that_hand_the_same_logits_are_counted_once(self):
-        model = Pixels(head([CROSS_ENTROPY, dict(type='LovaszSoftmaxLoss')]))
-        hook = started(model)
-        samples = [SegDataSample(gt_sem_seg=PixelData(data=torch.zeros(1, 8, 8).long())) for _ in range(2)]
-        model.decode_head.loss([torch.randn(2, 1, 8, 8)], samples, None)
-        assert hook.batch_counts[1].sum() <= 2 * 2 * 64
-        assert hook.batch_counts[1, 0] == 2 * 64
-
-    def pid_head(self):
-        ohem = dict(type='mmseg.OhemCrossEntropy', min_kept=10)
-        losses = [CROSS_ENTROPY, ohem, dict(type='mmseg.BoundaryLoss'), ohem]
-        return PIDHead(in_channels=4, channels=4, num_classes=3, norm_cfg=dict(type='BN'), loss_decode=losses)
-
-    def call(self, decode_head):
-        """All of its losses; the integral branch decides rightly, the proportional one wrongly."""
-        labels = torch.randint(3, (2, 8, 8), generator=torch.Generator().manual_seed(0))
-        right = 100.0 * F.one_hot(labels, 3).movedim(-1, 1)
-        samples = [
-            SegDataSample(gt_sem_seg=PixelData(data=label[None]), gt_edge_map=PixelData(data=label[None] * 0))
-            for label in labels
-        ]
-        decode_head.loss_by_feat((-right, right, torch.zeros(2, 1, 8, 8)), samples)
-
-    def test_the_one_that_is_handed_the_decision_can_be_named(self):
-        decode_head = self.pid_head()
-        model = SimpleNamespace(decode_head=decode_head)
-        hook = started(model, loss=1)
-        self.call(decode_head)
-        assert torch.equal(hook.batch_counts[0], hook.batch_counts[1])
-
-    def test_it_has_to_be(self):
-        decode_head = self.pid_head()
-        started(SimpleNamespace(decode_head=decode_head))
-        with pytest.raises(ValueError, match=r'hands different logits to its losses.*loss=1'):
-            self.call(decode_head)
-
-    def test_there_is_no_such_loss(self):
-        with pytest.raises(ValueError, match=r'`loss` should be below 1 for this head. Found 2'):
-            started(Pixels(), loss=2)
-
-
-def test_head_within_a_head(tmp_path):
-    class Outer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.decode_head = nn.Module()
-            self.decode_head.inner = head()
-
-    assert started(Outer(), head='decode_head.inner').listener.head.num_classes == 3
-    with pytest.raises(ValueError, match=r"hands logits of pixels to its `loss_decode`.*Found 'decode_head', a Module"):
-        started(Outer())
-
-
 def test_sampler_within_a_batch_sampler_is_found():
     sampler = IoUAdaptiveSampler(Images(), seed=0)
     loader = DataLoader(Images(), batch_sampler=BatchSampler(sampler, 2, False))
     hook = TrainIoUHook()
     hook.before_train(SimpleNamespace(model=Pixels(), train_dataloader=loader, message_hub=hub()))
     assert hook.samplers == [sampler]
-
-
-@pytest.mark.parametrize('metainfo', [None, {}, dict(classes=('one',))])
-def test_classes_without_names_have_numbers(metainfo):
-    data = SimpleNamespace() if metainfo is None else SimpleNamespace(metainfo=metainfo)
-    hook = TrainIoUHook(interval=1)
-    loader, model = SimpleNamespace(sampler=None, batch_sampler=None, dataset=data), Pixels()
-    runner = SimpleNamespace(model=model, train_dataloader=loader, message_hub=hub(), iter=0)
-    hook.before_train(runner)
-    model.decode_head.loss_decode(torch.zeros(1, 3, 4, 4), torch.zeros(1, 4, 4).long())
-    hook.after_train_iter(runner, 0)
-    assert 'train/train/IoU.0' in runner.message_hub.scalars
 
 
 class TestMistakes:
@@ -371,6 +304,10 @@ class TestMistakes:
     def test_no_such_head(self):
         with pytest.raises(ValueError, match=r"`head` should name a decode head of Pixels\. Found 'roi_head'"):
             started(Pixels(), head='roi_head')
+
+    def test_no_such_loss(self):
+        with pytest.raises(ValueError, match=r'`loss` should be below 1 for this head. Found 2'):
+            started(Pixels(), loss=2)
 
     def test_head_that_does_not_call_its_loss(self):
         hook = started(Pixels())
