@@ -20,7 +20,9 @@ class Batch:
     size: int
 
     def first(self, n: int) -> Batch:
-        """The first images."""
+        """The first images; of boxes, of which an image has any number, there is one image in a batch."""
+        if n == self.size:
+            return self
         return Batch({need: (preds[:n], target[:n]) for need, (preds, target) in self.inputs.items()}, n)
 
 

@@ -61,6 +61,8 @@ class MetricSet:
         for name, metric in self.metrics.items():
             preds, target = batch.inputs[self.needs[name]]
             if isinstance(preds, Tensor):
+                if preds.numel() == 0:  # an image without detections
+                    continue
                 check_batch(name, metric, self.needs[name], preds, target, checked)
             if name not in self._counts_pairs:
                 self._update(name, metric, preds, target)

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmseg_nondecomp.evaluation.batch import Batch, batch_of_classes, check_labels_suffice, needs_scores, stacked
+from mmseg_nondecomp.evaluation.matches import hits, lie_within
 from mmseg_nondecomp.evaluation.need import Need
 from mmseg_nondecomp.evaluation.scores import Scores
 
@@ -28,7 +29,7 @@ def batches_of(samples: Samples, needs: set[Need]) -> list[Batch]:
     if 'pred_score' in first or 'pred_label' in first:
         return [_of_mmpretrain(samples, needs)]
     if 'pred_instances' in first:
-        return [_of_mmdet(samples, needs)]
+        return _of_mmdet(samples, needs)
     raise ValueError(
         'Data samples should hold `pred_sem_seg` (MMSegmentation), `pred_score` (MMPretrain) or `pred_instances` '
         f'(MMDetection). Found {sorted(map(str, first))}.'
@@ -108,13 +109,15 @@ def _several_labels(samples: Samples, scores: Tensor) -> Tensor:
     return stacked(rows)
 
 
-def _of_mmdet(samples: Samples, needs: set[Need]) -> Batch:
+def _of_mmdet(samples: Samples, needs: set[Need]) -> list[Batch]:
     _check_kinds(
         needs,
-        ('instances',),
+        ('instances', 'scores', 'logits'),
         'boxes, whose true class depends on how they are matched; torchmetrics.detection.MeanAveragePrecision matches '
-        'them itself',
+        'them itself, and metrics of two classes that take scores are given those of boxes that are right or wrong',
     )
+    of_matches = {need for need in needs if need.kind != 'instances'}
+    _check_forms(of_matches, ('binary', 'channel'), 'boxes, which are right or wrong')
     preds, target = [], []
     for sample in samples:
         found = sample['pred_instances']
@@ -137,7 +140,26 @@ def _of_mmdet(samples: Samples, needs: set[Need]) -> Batch:
             for ignored, part in enumerate(true)
         ]
         target.append({key: torch.cat([part[key] for part in parts]) for key in parts[0]})
-    return Batch(dict.fromkeys(needs, (preds, target)), len(samples))
+    if not of_matches:
+        return [Batch(dict.fromkeys(needs, (preds, target)), len(samples))]
+    batches = []
+    for detections, objects in zip(preds, target, strict=True):
+        values, is_hit = _right_or_wrong(detections, objects)
+        inputs: dict[Need, tuple[Any, Any]] = dict.fromkeys(needs - of_matches, ([detections], [objects]))
+        scores = Scores(values.unsqueeze(1), are_probabilities=True)
+        inputs |= {need: (scores.of(need.kind, need.form), is_hit.long()) for need in of_matches}
+        batches.append(Batch(inputs, 1))
+    return batches
+
+
+def _right_or_wrong(found: dict[str, Tensor], true: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The scores of the detections of an image, and which are right; without those of what does not count."""
+    counts = true['iscrowd'] == 0
+    objects = true['boxes'][counts], true['labels'][counts]
+    is_hit = hits(found['boxes'], found['scores'], found['labels'], *objects)
+    ignored = true['boxes'][~counts], true['labels'][~counts]
+    kept = is_hit | ~lie_within(found['boxes'], found['labels'], *ignored)
+    return found['scores'][kept], is_hit[kept]
 
 
 def _shapes(instances: Mapping[str, Any], device: torch.device) -> dict[str, Tensor]:

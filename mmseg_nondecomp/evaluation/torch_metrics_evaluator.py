@@ -38,6 +38,10 @@ class TorchMetricsEvaluator(BaseMetric):
       logarithms are logits up to a constant;
     - boxes, labels and scores (``'instances'``): ``MeanAveragePrecision``, for MMDetection.
 
+    Of MMDetection, metrics of two classes that take scores (``BinaryCalibrationError``, ``BinaryAveragePrecision``) are
+    given the score of each box and whether it is right: whether it has found an object of its class, with an overlap of
+    at least 0.5, that none of a higher score has found. Objects that were not found are not among them.
+
     Metrics of one class get the scores of class 1, [N, \*]; metrics with ``num_labels`` those of all and a target of
     zeros and ones. A metric that keeps scores, a curve without ``thresholds`` say, keeps them here as well.
 

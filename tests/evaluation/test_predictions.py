@@ -127,6 +127,34 @@ class TestMMDetection:
         with pytest.raises(ValueError, match=r'boxes.*MeanAveragePrecision.* Found metrics that need labels'):
             inputs([self.sample()], LABELS)
 
+    def test_scores_of_right_and_wrong_boxes(self):
+        """The second finds what the first has found; the third lies where nothing counts, the fourth on nothing."""
+        box = torch.tensor([[0.0, 0.0, 4.0, 4.0]])
+        sample = SegDataSample()
+        sample.pred_instances = InstanceData(
+            bboxes=torch.cat([box, box, box + 10, box + 50]),
+            labels=torch.tensor([1, 1, 2, 2]),
+            scores=torch.tensor([0.9, 0.8, 0.7, 0.6]),
+        )
+        sample.gt_instances = InstanceData(bboxes=box, labels=torch.tensor([1]))
+        sample.ignored_instances = InstanceData(bboxes=box + 11, labels=torch.tensor([2]))
+        needs = Need('scores', 'binary'), Need('logits', 'channel'), INSTANCES
+        found = inputs([sample.to_dict()], *needs)
+        scores, is_hit = found[needs[0]]
+        assert_close(scores, torch.tensor([0.9, 0.8, 0.6]))
+        assert is_hit.tolist() == [1, 0, 0]
+        assert_close(found[needs[1]][0], torch.tensor([0.9, 0.8, 0.6]).logit().unsqueeze(1))
+        assert len(found[INSTANCES][0]) == 1
+
+    def test_images_of_boxes_are_batches_of_their_own(self):
+        batches = batches_of([self.sample(), self.sample()], {Need('scores', 'binary')})
+        assert [batch.size for batch in batches] == [1, 1]
+        assert all(batch.first(1) is batch for batch in batches)
+
+    def test_boxes_have_no_scores_of_several_classes(self):
+        with pytest.raises(ValueError, match=r'boxes, which are right or wrong\. Found metrics of classes form'):
+            inputs([self.sample()], SCORES)
+
     def test_no_ground_truth(self):
         sample = self.sample()
         del sample['gt_instances']

@@ -6,16 +6,22 @@ from mmengine.dataset import DefaultSampler
 from mmengine.evaluator import Evaluator
 from mmengine.registry import EVALUATOR, METRICS
 from mmengine.runner import Runner
-from mmengine.structures import PixelData
+from mmengine.structures import InstanceData, PixelData
 from mmseg.evaluation import IoUMetric
 from mmseg.structures import SegDataSample
 from predicted_maps import COUNT, N_CLASSES, NAMES, OF_STOCK, TORCHMETRICS, LabelMaps
 from torch.utils.data import BatchSampler
 from torchmetrics import Metric, MetricCollection
-from torchmetrics.classification import MulticlassAveragePrecision, MulticlassJaccardIndex
+from torchmetrics.classification import (
+    BinaryAveragePrecision,
+    BinaryCalibrationError,
+    MulticlassAveragePrecision,
+    MulticlassJaccardIndex,
+)
 from two_processes import find_as_a_process, found_by_two_processes
 
 from mmseg_nondecomp import TorchMetricsEvaluator
+from mmseg_nondecomp.evaluation.matches import hits
 
 OTHERS = dict(
     kept_scores=dict(type=f'{TORCHMETRICS}AveragePrecision', **COUNT),
@@ -156,6 +162,45 @@ def test_images_of_several_sizes():
     for sample in data:
         one_by_one.process(None, [sample])
     assert evaluator.evaluate(4) == one_by_one.evaluate(4)
+
+
+def detections(n_boxes, n_objects, generator):
+    """An image of boxes, some of which are near objects."""
+    corner = 10 * torch.rand(n_objects, 2, generator=generator)
+    objects = torch.cat([corner, corner + 4], 1)
+    near = objects.repeat(n_boxes, 1)[:n_boxes] if n_objects else torch.rand(n_boxes, 4, generator=generator)
+    sample = SegDataSample()  # any data element
+    sample.pred_instances = InstanceData(
+        bboxes=near + torch.rand(n_boxes, 4, generator=generator),
+        scores=torch.rand(n_boxes, generator=generator),
+        labels=torch.randint(2, (n_boxes,), generator=generator),
+    )
+    sample.gt_instances = InstanceData(bboxes=objects, labels=torch.randint(2, (n_objects,), generator=generator))
+    return sample
+
+
+@pytest.mark.parametrize('batch_size', [1, 4])
+def test_scores_of_boxes_that_are_right_or_wrong(batch_size):
+    generator = torch.Generator().manual_seed(0)
+    samples = [detections(n, m, generator) for n, m in [(9, 3), (0, 2), (5, 0), (7, 2), (0, 0), (8, 4)]]
+    evaluator = TorchMetricsEvaluator(
+        dict(
+            ap=dict(type=f'{TORCHMETRICS.replace("Multiclass", "Binary")}AveragePrecision'),
+            calibration=dict(type=f'{TORCHMETRICS.replace("Multiclass", "Binary")}CalibrationError'),
+            direct=dict(type='DirectAveragePrecision'),
+        )
+    )
+    evaluator.dataset_meta = dict(classes=('disk', 'square'))
+    for start in range(0, len(samples), batch_size):
+        evaluator.process(None, samples[start : start + batch_size])
+    found = evaluator.evaluate(len(samples))
+    images = [(sample.pred_instances, sample.gt_instances) for sample in samples]
+    scores = torch.cat([pred.scores for pred, _ in images])
+    right = torch.cat([hits(pred.bboxes, pred.scores, pred.labels, gt.bboxes, gt.labels) for pred, gt in images]).int()
+    assert 0 < right.sum() < len(right)
+    assert found['ap'] == pytest.approx(BinaryAveragePrecision()(scores, right).item())
+    assert found['direct'] == pytest.approx(found['ap'])
+    assert found['calibration'] == pytest.approx(BinaryCalibrationError()(scores, right).item())
 
 
 class TestNames:
