@@ -56,3 +56,9 @@ def start_processes_on_the_cpu(cfg: Config) -> None:
             find_unused_parameters=cfg.get('find_unused_parameters', False),
         ),
     )
+
+
+def leave_processes() -> None:
+    """Part from the other processes, if there are any; or one of gloo's threads may abort a program that has done."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()

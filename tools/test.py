@@ -2,7 +2,7 @@
 
 import argparse
 
-from command_line import load_config, parser
+from command_line import leave_processes, load_config, parser
 from mmengine.config import Config
 from mmengine.runner import Runner
 
@@ -52,6 +52,7 @@ def main() -> None:
     if args.out is not None:
         cfg.test_evaluator.update(output_dir=args.out, keep_results=True)
     Runner.from_cfg(cfg).test()
+    leave_processes()
 
 
 if __name__ == '__main__':

@@ -1,6 +1,6 @@
 """Train a segmentation model: ``python tools/train.py CONFIG``. Any MMSegmentation config works, and ours."""
 
-from command_line import load_config, parser
+from command_line import leave_processes, load_config, parser
 from mmengine.config import Config
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
@@ -28,6 +28,7 @@ def main() -> None:
         cfg.resume = True
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     runner.train()
+    leave_processes()
 
 
 if __name__ == '__main__':
