@@ -51,7 +51,9 @@ def main() -> None:
         augment_at_test_time(cfg)
     if args.out is not None:
         cfg.test_evaluator.update(output_dir=args.out, keep_results=True)
-    Runner.from_cfg(cfg).test()
+    runner = Runner.from_cfg(cfg)
+    runner.test()
+    del runner
     leave_processes()
 
 

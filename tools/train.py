@@ -28,6 +28,7 @@ def main() -> None:
         cfg.resume = True
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     runner.train()
+    del runner
     leave_processes()
 
 
