@@ -198,7 +198,7 @@ def ap(repeats: int) -> list[dict[str, Any]]:
         'negative update': lambda: loss_augmented_ranking(large_pos, large_neg, 0.1, 'negative'),
         'negative update, negatives on top': lambda: loss_augmented_ranking(large_pos - 9, large_neg, 0.1, 'negative'),
     }
-    rows += timed(steps, '512 x 100 000', min(repeats, 5))
+    rows += with_memory(timed(steps, '512 x 100 000', min(repeats, 5)), steps)
     for n_neg in (10_000, 100_000, 1_000_000):
         many_pos, many_neg = scores(1000, n_neg)
         shuffled = many_neg[torch.randperm(n_neg)]
@@ -206,7 +206,7 @@ def ap(repeats: int) -> list[dict[str, Any]]:
             'sort of the negatives': lambda x=shuffled: x.sort(descending=True),
             'positive update': lambda p=many_pos, x=shuffled: loss_augmented_ranking(p, x, 0.1),
         }
-        rows += timed(steps, f'1 000 x {n_neg:,}'.replace(',', ' '), min(repeats, 10))
+        rows += with_memory(timed(steps, f'1 000 x {n_neg:,}'.replace(',', ' '), min(repeats, 10)), steps)
     return rows + [row for n in (4096, 16_384, 65_536) for row in ap_steps(n, min(repeats, 10))]
 
 
@@ -572,6 +572,11 @@ def timed(steps: Mapping[str, Callable[[], Any]], case: str, repeats: int) -> li
             }
         )
     return rows
+
+
+def with_memory(rows: list[dict[str, Any]], steps: dict[str, Callable[[], Any]]) -> list[dict[str, Any]]:
+    """The rows of candidates with the memory that they take."""
+    return [{**row, 'peak MiB': round(peak_memory(steps[row['candidate']]) / 2**20, 1)} for row in rows]
 
 
 def peak_memory(step: Step) -> int:
