@@ -1,58 +1,60 @@
-"""Figures and numbers of the papers: ``python tools/reproduce.py [NAME...]``.
+"""Figures and numbers of the papers: ``python tools/reproduce.py NAME...``; without a name, the list of them.
 
 Each reproduction writes ``<name>.png`` and ``<name>.json`` to the folder ``--out``, and prints its table and what was
-found. Where a paper's claim does not hold, it says so. The experiment topk-noise trains small networks: half a minute
-for each seed and noise. Those of direct-linear, direct-linear-noise, direct-synthetic and direct-synthetic-large search
-a grid: a minute and a half for each seed, on one core. s-sky takes as long for a seed; s-digits and s-classifiers train
-all seeds at once, for minutes. In *-speed ratios count, on a machine that does nothing else.
+found. Where a paper's claim does not hold, it says so. In *-speed ratios count, on a machine that does nothing else.
 """
 
 import argparse
 import json
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from benchmark import table
-from reproductions import (
-    Reproduction,
-    direct_loss,
-    direct_speed,
-    lovasz_prox,
-    lovasz_synthetic,
-    s_classifiers,
-    s_digits,
-    s_sky,
-    topk_noise,
-    topk_speed,
-    topk_stability,
-)
+from reproductions.catalogue import REPRODUCTIONS
 
 DIGITS = 6
 """Significant digits in the JSON: more than the experiments resolve, fewer than machines differ in."""
 
 
 def main() -> None:
-    """Run the reproductions that are named, or all."""
+    """Run the reproductions that are named, or list them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('names', nargs='*', help=f'which of {", ".join(REPRODUCTIONS)} (default: all)')
+    parser.add_argument('names', nargs='*', metavar='NAME', help='see --list')
+    parser.add_argument('--all', action='store_true', help='run all of them, which takes hours')
+    parser.add_argument('--list', action='store_true', help='which there are, what they show, how long they take')
     parser.add_argument('--seeds', nargs='+', type=int, default=list(range(10)))
     parser.add_argument('--out', type=Path, default=Path('benchmarks/reproduce'))
     args = parser.parse_args()
     unknown = set(args.names) - set(REPRODUCTIONS)
     if unknown:
         parser.error(f'no reproduction is called {", ".join(sorted(unknown))}')
+    names = list(REPRODUCTIONS) if args.all else args.names
+    if args.list or not names:
+        print(listing())
+        return
     args.out.mkdir(parents=True, exist_ok=True)
-    for name in args.names or REPRODUCTIONS:
-        done = REPRODUCTIONS[name](args.seeds)
-        report = {'metadata': metadata(args.seeds), 'found': done.found, 'results': rounded(done.results)}
-        numbers, picture = (args.out / f'{name}.{suffix}' for suffix in ('json', 'png'))
-        numbers.write_text(json.dumps(report, indent=1, ensure_ascii=False) + '\n')
-        done.figure.savefig(picture, dpi=110)
-        rows = [readable(row) for row in done.rows]
-        print(f'{name}: {numbers}, {picture}\n\n{table(rows)}\n\n{done.found}\n', flush=True)
+    for name in names:
+        run(name, args.seeds, args.out)
+
+
+def listing() -> str:
+    """What there is to run."""
+    lines = [f'{name} ({e.source}; {e.takes})\n    {e.shows}' for name, e in REPRODUCTIONS.items()]
+    return '\n'.join(['Times are of one seed on 2 cores; most grow with the number of --seeds.', *lines])
+
+
+def run(name: str, seeds: Sequence[int], out: Path) -> None:
+    """One reproduction, to its two files and the terminal."""
+    done = REPRODUCTIONS[name].run(seeds)
+    report = {'metadata': metadata(seeds), 'found': done.found, 'results': rounded(done.results)}
+    numbers, picture = (out / f'{name}.{suffix}' for suffix in ('json', 'png'))
+    numbers.write_text(json.dumps(report, indent=1, ensure_ascii=False) + '\n')
+    done.figure.savefig(picture, dpi=110)
+    rows = [readable(row) for row in done.rows]
+    print(f'{name}: {numbers}, {picture}\n\n{table(rows)}\n\n{done.found}\n', flush=True)
 
 
 def metadata(seeds: Sequence[int]) -> dict[str, Any]:
@@ -86,22 +88,6 @@ def readable(row: dict[str, Any]) -> dict[str, Any]:
 
     return {title: cell(value) for title, value in row.items()}
 
-
-REPRODUCTIONS: dict[str, Callable[[Sequence[int]], Reproduction]] = {
-    'direct-linear': direct_loss.linear,
-    'direct-linear-noise': direct_loss.linear_noise,
-    'direct-speed': direct_speed.reproduce,
-    'direct-synthetic': direct_loss.synthetic,
-    'direct-synthetic-large': direct_loss.synthetic_large,
-    'lovasz-synthetic': lovasz_synthetic.reproduce,
-    'lovasz-prox': lovasz_prox.reproduce,
-    's-classifiers': s_classifiers.reproduce,
-    's-digits': s_digits.reproduce,
-    's-sky': s_sky.reproduce,
-    'topk-noise': topk_noise.reproduce,
-    'topk-speed': topk_speed.reproduce,
-    'topk-stability': topk_stability.reproduce,
-}
 
 if __name__ == '__main__':
     main()

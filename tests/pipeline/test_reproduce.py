@@ -4,6 +4,7 @@ import importlib
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from scipy.optimize import minimize
 
 ROOT = Path(__file__).parents[2]
 NAMES = ['lovasz-synthetic', 'lovasz-prox']
+PAPERS = ['loss max-pooling', 'Lovász-Softmax', 'S-measures', 'direct loss', 'smooth top-k']
 
 
 def reproduce(*arguments):
@@ -79,6 +81,45 @@ def test_an_unknown_name_is_refused(tmp_path):
     assert done.returncode != 0
     assert 'no reproduction is called lovasz-synthetics' in done.stderr
     assert not (tmp_path / 'nothing').exists()
+
+
+@pytest.mark.parametrize('arguments', [[], ['--list'], [NAMES[0], '--list']])
+def test_without_a_name_and_on_demand_there_is_a_list_and_nothing_is_run(tmp_path, arguments):
+    done = reproduce(*arguments, '--out', tmp_path / 'nothing')
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert not (tmp_path / 'nothing').exists()
+    first = done.stdout.index('lovasz-synthetic (Lovász-Softmax, figure 3; 10 s)\n')
+    assert 'which surrogate has its minimum where the Jaccard loss has it?' in done.stdout[first:].splitlines()[1]
+
+
+class TestCatalogue:
+    @pytest.fixture
+    def listed(self, monkeypatch):
+        monkeypatch.syspath_prepend(str(ROOT / 'tools'))
+        return importlib.import_module('reproductions.catalogue').REPRODUCTIONS
+
+    def test_each_says_what_it_shows_and_is_told_from_the_others(self, listed):
+        for entry in listed.values():
+            assert callable(entry.run)
+            assert len(entry.shows) > 40
+            assert entry.shows.endswith(('.', '?'))
+            assert re.fullmatch(
+                r'(direct loss|Lovász-Softmax|loss max-pooling|S-measures|smooth top-k), .+', entry.source
+            )
+            assert re.fullmatch(r'[\d.]+ (s|min)', entry.takes)
+        assert len({entry.shows for entry in listed.values()}) == len(listed)
+
+    def test_each_that_is_published_is_in_the_list(self, listed):
+        published = {path.stem for path in (ROOT / 'benchmarks' / 'reproduce').glob('*.json')}
+        assert published <= set(listed)
+
+    def test_all_runs_all(self, listed, monkeypatch, tmp_path):
+        tool = importlib.import_module('reproduce')
+        ran = []
+        monkeypatch.setattr(tool, 'run', lambda *arguments: ran.append(arguments))
+        monkeypatch.setattr(sys, 'argv', ['reproduce.py', '--all', '--seeds', '3', '--out', str(tmp_path)])
+        tool.main()
+        assert ran == [(name, [3], tmp_path) for name in listed]
 
 
 def test_only_the_lovasz_hinge_has_its_minimum_near_that_of_the_jaccard_loss(synthetic):

@@ -280,4 +280,4 @@ class TestSky:
 @pytest.mark.parametrize('name', ['s-classifiers', 's-digits', 's-sky'])
 def test_is_known_by_its_name(monkeypatch, name):
     monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    assert callable(importlib.import_module('reproduce').REPRODUCTIONS[name])
+    assert callable(importlib.import_module('reproduce').REPRODUCTIONS[name].run)

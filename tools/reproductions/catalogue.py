@@ -1,0 +1,56 @@
+"""What ``tools/reproduce.py`` can run: one line for each reproduction."""
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from reproductions import (
+    Reproduction,
+    direct_loss,
+    direct_speed,
+    lovasz_prox,
+    lovasz_synthetic,
+    s_classifiers,
+    s_digits,
+    s_sky,
+    topk_noise,
+    topk_speed,
+    topk_stability,
+)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A reproduction as it is listed."""
+
+    run: Callable[[Sequence[int]], Reproduction]
+    """From the seeds; the first line of its module's docstring says what it shows."""
+    source: str
+    """Paper, and figure, table or section."""
+    takes: str
+    """About how long with one seed, on 2 cores."""
+    variant: str = ''
+    """What tells it from others of the same module."""
+
+    @property
+    def shows(self) -> str:
+        """In a line."""
+        [line, *_] = (sys.modules[self.run.__module__].__doc__ or '').splitlines()
+        return f'{line} {self.variant}'.strip()
+
+
+REPRODUCTIONS = {
+    'direct-linear': Entry(direct_loss.linear, 'direct loss, figure 4', '1.5 min', 'Linear, clean.'),
+    'direct-linear-noise': Entry(direct_loss.linear_noise, 'direct loss, figure 5', '1.5 min', 'Linear, noisy.'),
+    'direct-speed': Entry(direct_speed.reproduce, 'direct loss, section 3', '1 min'),
+    'direct-synthetic': Entry(direct_loss.synthetic, 'direct loss, figure 3', '1.5 min', 'Four layers.'),
+    'direct-synthetic-large': Entry(direct_loss.synthetic_large, 'direct loss, figure 3', '1.5 min', 'Large start.'),
+    'lovasz-synthetic': Entry(lovasz_synthetic.reproduce, 'Lovász-Softmax, figure 3', '10 s'),
+    'lovasz-prox': Entry(lovasz_prox.reproduce, 'Lovász-Softmax, appendix C', '10 s'),
+    's-classifiers': Entry(s_classifiers.reproduce, 'S-measures, section 6', '5 min'),
+    's-digits': Entry(s_digits.reproduce, 'S-measures, section 4', '3 min'),
+    's-sky': Entry(s_sky.reproduce, 'S-measures, section 4', '1.5 min'),
+    'topk-noise': Entry(topk_noise.reproduce, 'smooth top-k, table 1', '3 min'),
+    'topk-speed': Entry(topk_speed.reproduce, 'smooth top-k, tables 3 and 4', '1 min'),
+    'topk-stability': Entry(topk_stability.reproduce, 'smooth top-k, table 5', '10 s'),
+}
