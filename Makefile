@@ -1,4 +1,4 @@
-.PHONY: help env demo test test-mmpretrain lint format benchmark clean
+.PHONY: help env demo test test-mmpretrain docs lint format benchmark clean
 
 PYTHON_IN_ENV := .venv/bin/python
 
@@ -19,6 +19,10 @@ test-mmpretrain: env  ## run the tests that need MMPretrain, in an environment o
 	@bash tools/setup_mmpretrain.sh
 	@.venv-mmpretrain/bin/python -m pytest tests/with_mmpretrain
 
+docs: env  ## build the documentation site in docs/_build/html; a warning is an error
+	@$(PYTHON_IN_ENV) -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs . docs/_build/html
+	@echo "the first page: docs/_build/html/docs/index.html"
+
 lint: env  ## style and types
 	@$(PYTHON_IN_ENV) -m ruff check .
 	@$(PYTHON_IN_ENV) -m ruff format --check .
@@ -32,4 +36,4 @@ benchmark: env  ## speed of the losses against their peers
 	@$(PYTHON_IN_ENV) tools/benchmark.py
 
 clean:  ## remove the environment and what training has left
-	@rm -rf .venv .venv-mmpretrain .setup.lock work_dirs data .pytest_cache .mypy_cache .ruff_cache
+	@rm -rf .venv .venv-mmpretrain .setup.lock work_dirs data .pytest_cache .mypy_cache .ruff_cache docs/_build
