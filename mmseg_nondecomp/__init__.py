@@ -49,9 +49,17 @@ if HAS_MMENGINE:
     from mmseg_nondecomp import compat
     from mmseg_nondecomp.evaluation import TorchMetricsEvaluator
     from mmseg_nondecomp.hooks import DualAscentHook, LossWeightHook, TrainIoUHook, TrainMetricsHook
+    from mmseg_nondecomp.segmentors import TiledSegmentor
 
     compat.apply()
-    __all__ += ['DualAscentHook', 'LossWeightHook', 'TorchMetricsEvaluator', 'TrainIoUHook', 'TrainMetricsHook']
+    __all__ += [
+        'DualAscentHook',
+        'LossWeightHook',
+        'TiledSegmentor',
+        'TorchMetricsEvaluator',
+        'TrainIoUHook',
+        'TrainMetricsHook',
+    ]
 
 if HAS_MMCV:
     from mmseg_nondecomp.transforms import GroupLabelNoise, RandomCropOnClass

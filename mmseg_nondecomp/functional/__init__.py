@@ -14,6 +14,7 @@ from mmseg_nondecomp.functional.prox_lovasz_hinge import prox_lovasz_hinge
 from mmseg_nondecomp.functional.smooth_topk_loss import smooth_topk_loss
 from mmseg_nondecomp.functional.soft_iou import soft_iou
 from mmseg_nondecomp.functional.soft_project_tau import soft_project_tau
+from mmseg_nondecomp.functional.tiled_prediction import predict_in_tiles
 from mmseg_nondecomp.functional.topk_marginals import topk_marginals
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     'lovasz_hinge',
     'lovasz_softmax',
     'max_pooling_weights',
+    'predict_in_tiles',
     'project_tau',
     'prox_lovasz_hinge',
     'smooth_topk_loss',
