@@ -1,0 +1,81 @@
+"""The results of a comparison, side by side."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from comparison.statistics import Areas, Difference, paired_difference
+from comparison.watch import LAST, PICTURES
+
+
+class Trained:
+    """A training that has ended: its result, and what it left in its folder."""
+
+    def __init__(self, result: dict[str, Any], work_dir: Path) -> None:
+        self.result, self.work_dir = result, work_dir
+
+    def __getitem__(self, key: str) -> Any:
+        return self.result[key]
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """Areas of each image and class, and thumbnails, at the last validation."""
+        with np.load(self.work_dir / LAST) as file:
+            return dict(file)
+
+    @property
+    def areas(self) -> Areas:
+        """Intersection and union of each image and class."""
+        return self.last['areas']
+
+    @property
+    def pictures(self) -> dict[int, np.ndarray]:
+        """How a few images were seen, by iteration."""
+        with np.load(self.work_dir / PICTURES) as file:
+            return {int(iteration): file[iteration] for iteration in file}
+
+
+class Comparison:
+    """Trainings in groups: one for each schedule and config (and learning rate), seed by seed."""
+
+    def __init__(self, trainings: Sequence[Trained], names: dict[str, str] | None = None) -> None:
+        self.trainings, self.names = trainings, names or {}
+        self.groups: dict[str, dict[str, list[Trained]]] = {}
+        for trained in trainings:
+            name = self.names.get(trained['name'], trained['name'])
+            self.groups.setdefault(trained['schedule'], {}).setdefault(name, []).append(trained)
+
+    @property
+    def schedules(self) -> list[str]:
+        """The schedules, in the order asked for."""
+        return list(self.groups)
+
+    @property
+    def configs(self) -> list[str]:
+        """The names of the configs, in the order asked for."""
+        return list(self.groups[self.schedules[0]])
+
+    @property
+    def seeds(self) -> list[int]:
+        """The seeds, in the order asked for."""
+        return [trained['seed'] for trained in self.groups[self.schedules[0]][self.configs[0]]]
+
+    def iterations(self, schedule: str) -> int:
+        """How long the trainings of a schedule are."""
+        return self.groups[schedule][self.configs[0]][0]['iterations']
+
+    def scores(self, schedule: str, name: str, key: str = 'mIoU') -> list[float]:
+        """A score of each seed."""
+        return [trained[key] for trained in self.groups[schedule][name]]
+
+    def base_of(self, name: str) -> str:
+        """What a config is compared with: the first config, at the same learning rate."""
+        lr = self.groups[self.schedules[0]][name][0]['lr']
+        return next(other for other in self.configs if self.groups[self.schedules[0]][other][0]['lr'] == lr)
+
+    def difference(self, schedule: str, name: str, measure: str = 'data set') -> Difference:
+        """Against the first config, paired by seed and image."""
+        ours, theirs = (self.groups[schedule][key] for key in (name, self.base_of(name)))
+        return paired_difference([t.areas for t in ours], [t.areas for t in theirs], measure)

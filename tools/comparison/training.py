@@ -1,0 +1,87 @@
+"""One training of a comparison, and what it scored."""
+
+import json
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine.registry import init_default_scope
+from mmengine.runner import Runner
+
+import mmseg_nondecomp  # noqa: F401  registers the losses, and lets checkpoints load
+from comparison.job import Job
+from comparison.watch import CURVE, LAST, Watch
+
+RESULT, STARTED = 'result.json', 'started.json'
+
+
+def result_of(job: Job) -> dict[str, Any] | None:
+    """What a training of exactly these settings found, if it has ended."""
+    path = job.work_dir / RESULT
+    found = json.loads(path.read_text()) if path.exists() else None
+    return found if found and found['fingerprint'] == job.fingerprint() else None
+
+
+def train_and_score(job: Job, report: Callable[[float], None]) -> None:
+    """Train, from the last checkpoint where a training of the same settings was stopped, and save the result."""
+    started = prepare(job)
+    cfg = job.settings()
+    cfg.resume = (job.work_dir / 'last_checkpoint').exists()
+    init_default_scope(cfg.get('default_scope', 'mmseg'))
+    start = time.monotonic()
+    runner = Runner.from_cfg(cfg)
+    watch = Watch(job.work_dir, report)
+    runner.register_hook(watch)
+    runner.train()
+    if watch.last_iteration < runner.iter:  # stopped between its last checkpoint and its last validation
+        runner.val_loop.run()
+    seconds = time.monotonic() - start
+    write_atomically(job.work_dir / RESULT, summary(job, started, runner, seconds))
+
+
+def prepare(job: Job) -> dict[str, Any]:
+    """The folder of a training, empty or with what the same training has left; how often it was started."""
+    path, fingerprint = job.work_dir / STARTED, job.fingerprint()
+    started = json.loads(path.read_text()) if path.exists() else {}
+    if started and started['fingerprint'] != fingerprint:
+        shutil.rmtree(job.work_dir)
+    if not started or started['fingerprint'] != fingerprint:
+        started = {'fingerprint': fingerprint, 'starts': 0}
+    started['starts'] += 1
+    job.work_dir.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, started)
+    return started
+
+
+def summary(job: Job, started: dict[str, Any], runner: Runner, seconds: float) -> dict[str, Any]:
+    """All that a comparison tells of a training, but for its pictures and the areas of each image."""
+    curve = json.loads((job.work_dir / CURVE).read_text())
+    classes = runner.val_dataloader.dataset.metainfo['classes']
+    with np.load(job.work_dir / LAST) as last:
+        pixels = last['pixels'].tolist()
+    return {
+        'config': job.config,
+        'name': job.name,
+        'schedule': job.schedule,
+        'seed': job.seed,
+        'lr': job.lr,
+        'options': dict(job.options),
+        **started,
+        'iterations': runner.iter,
+        'seconds': round(seconds, 1),
+        'mIoU': curve[-1]['data set'],
+        'image mIoU': curve[-1]['image'],
+        'IoU': dict(zip(classes, curve[-1]['classes'], strict=True)),
+        'pixels': dict(zip(classes, pixels, strict=True)),
+        'curve': [{key: point[key] for key in ('iteration', 'data set', 'image')} for point in curve],
+    }
+
+
+def write_atomically(path: Path, value: Any) -> None:
+    """A file that is there is whole."""
+    partial = path.with_suffix('.partial')
+    partial.write_text(json.dumps(value, indent=1))
+    partial.replace(path)
