@@ -87,10 +87,14 @@ def most_classes(last: dict[str, np.ndarray], n: int) -> list[int]:
     return sorted(range(len(present)), key=lambda i: -present[i].sum())[:n]
 
 
-def wins_and_losses(comparison: Comparison, schedule: str, name: str) -> Figure:
-    """The images where a config gains most on the first, and those where it loses most, of the first seed."""
+def wins_and_losses(
+    comparison: Comparison, schedule: str, name: str, chosen: Sequence[int], gains: Sequence[float]
+) -> Figure:
+    """Images where a config gains on the first or loses, with what both make of them, of the first seed.
+
+    ``chosen`` and ``gains`` are what :func:`extremes` finds.
+    """
     ours, theirs = (comparison.groups[schedule][key][0] for key in (name, comparison.base_of(name)))
-    chosen, gains = extremes(ours, theirs)
     mine, other = ours.last, theirs.last
     figure = Figure(figsize=(2.0 * len(chosen) + 1, 8.2), layout='constrained')
     axes = figure.subplots(4, len(chosen), squeeze=False)

@@ -16,8 +16,8 @@ HOW_TO_READ = (
     'Each seed gives all configs the same initial weights, and the same images where they draw them alike. Differences '
     'are paired by seed; in brackets is the interval that holds 95 % of them when seeds and validation images are '
     'drawn anew, with repetition; then, in how many seeds the config is ahead of the first. With one seed the interval '
-    'tells of the images alone. mIoU is the mean over classes of the IoU of the whole validation set, mIoU by image the '
-    'mean over images of the mean IoU of the classes in each.'
+    'tells of the images alone. mIoU is the mean over classes of the IoU of the whole validation set, mIoU by image '
+    'the mean over images of the mean IoU of the classes in each.'
 )
 
 
@@ -120,10 +120,15 @@ def show_predictions(page: Page, comparison: Comparison, schedule: str) -> None:
         if name == comparison.base_of(name):
             continue
         page.heading(f'{name}: where it gains and loses most', 4)
+        base = comparison.base_of(name)
+        chosen, gains = charts.extremes(*(comparison.groups[schedule][key][0] for key in (name, base)))
+        if not chosen:
+            page.text(f'No image has another mean IoU than with {base}.')
+            continue
         page.figure(
-            charts.wins_and_losses(comparison, schedule, name),
+            charts.wins_and_losses(comparison, schedule, name, chosen, gains),
             f'Of {len(last["gallery"])} validation images those with the largest gains and the largest losses in mean '
-            f'IoU against {comparison.base_of(name)}, in points (seed {seed}).',
+            f'IoU against {base}, in points (seed {seed}).',
         )
 
 

@@ -1,0 +1,40 @@
+import numpy as np
+import torch
+from comparison.watch import evenly_spaced, image_areas, stacked, thumbnail
+
+
+def test_areas_of_an_image_by_definition():
+    generator = torch.Generator().manual_seed(0)
+    decided, label = (torch.randint(0, 4, (30, 20), generator=generator) for _ in range(2))
+    label[:3] = 255
+    areas = image_areas(decided, label, 4)
+    valid = label != 255
+    for c in range(4):
+        true, found = (label == c) & valid, (decided == c) & valid
+        assert areas[:, c].tolist() == [(true & found).sum(), (true | found).sum(), true.sum()]
+
+
+def test_an_image_that_is_ignored_has_no_areas():
+    assert image_areas(torch.zeros(3, 3).long(), torch.full((3, 3), 255), 2).sum() == 0
+
+
+def test_images_are_spread_over_the_set():
+    assert evenly_spaced(100, 4) == {0, 25, 50, 75}
+    assert evenly_spaced(3, 4) == {0, 1, 2}
+    assert len(evenly_spaced(500, 120)) == 120
+
+
+def test_thumbnails_are_small_in_rgb_and_keep_their_labels():
+    image = torch.zeros(3, 300, 640, dtype=torch.uint8)
+    image[0] = 200  # blue, as mmcv loads it
+    label = torch.full((300, 640), 255)
+    small = thumbnail(image, label, torch.full((300, 640), 7))
+    assert small.shape == (75, 160, 5)
+    assert small[0, 0].tolist() == [0, 0, 200, 255, 7]
+
+
+def test_pictures_of_different_sizes_are_filled_up():
+    together = stacked([np.zeros((2, 3), np.uint8), np.ones((4, 1), np.uint8)], 255)
+    assert together.shape == (2, 4, 3)
+    assert together[0].tolist() == [[0, 0, 0], [0, 0, 0], [255] * 3, [255] * 3]
+    assert together[1].tolist() == [[1, 255, 255]] * 4
