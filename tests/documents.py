@@ -1,0 +1,158 @@
+"""What the tests of README.md and of docs/ share: a document taken apart, and its lines of configs tried."""
+
+import ast
+import inspect
+import io
+import re
+import runpy
+import sys
+from contextlib import redirect_stdout, suppress
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+import torch
+from mmengine.config import Config
+from mmengine.registry import init_default_scope
+from mmengine.utils import import_modules_from_strings
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [path for folder in ('*.md', 'configs/*/*.md', 'docs/**/*.md') for path in sorted(ROOT.glob(folder))]
+FENCE = re.compile(r'^```(\w+)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?', re.DOTALL | re.MULTILINE)
+STOCK = re.compile(r'mm\w+::[\w./-]+\.py')
+BASE = 'mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py'
+PLACES = {'evaluator': 'METRICS', 'sampler': 'DATA_SAMPLERS', 'hooks': 'HOOKS', 'pipeline': 'TRANSFORMS'}
+
+
+class Block(NamedTuple):
+    """A block of code in a document."""
+
+    code: str
+    printed: str | None
+    """The block of text below it: what it prints."""
+    stock: str
+    """The stock config named last above it, or in it."""
+
+
+def blocks(document, language):
+    """Those in one language, in their order."""
+    text = document.read_text()
+    found = []
+    for block in FENCE.finditer(text):
+        if block[1] == language:
+            named = STOCK.findall(text[: block.end()])
+            found.append(Block(block[2], block[3], named[-1] if named else BASE))
+    return found
+
+
+def is_config(block):
+    """Whether a block of Python is lines of a config: nothing but values given to names, and no call but dict()."""
+    tree = ast.parse(block.code)
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return all(isinstance(statement, ast.Assign) for statement in tree.body) and all(
+        isinstance(call, ast.Name) and call.id == 'dict' for call in calls
+    )
+
+
+def configs_of(documents, toolboxes):
+    """The blocks of configs for these toolboxes, each with a name for the test of it."""
+    return {
+        f'{document.relative_to(ROOT)}-{number}': block
+        for document in documents
+        for number, block in enumerate(blocks(document, 'python'))
+        if is_config(block) and block.stock.partition('::')[0] in toolboxes
+    }
+
+
+def applied(block, folder):
+    """The stock config, and the same with the lines of a block."""
+    inherit = f'_base_ = [{block.stock!r}]\n'
+    (folder / 'stock.py').write_text(inherit)
+    (folder / 'mine.py').write_text(block.code if '_base_' in block.code else inherit + block.code)
+    return tuple(Config.fromfile(folder / name) for name in ('stock.py', 'mine.py'))
+
+
+def parts(config, kind='MODELS'):
+    """Every part of a config with a type, with the registry that it belongs to."""
+    if isinstance(config, dict):
+        if 'type' in config:
+            yield kind, config
+        for key, value in config.items():
+            yield from parts(value, next((PLACES[place] for place in PLACES if key.endswith(place)), kind))
+    elif isinstance(config, (list, tuple)):
+        for value in config:
+            yield from parts(value, kind)
+
+
+def check_config(block, folder):
+    """Apply a block to its stock config, build the model, and every part of this package that it names."""
+    stock, mine = applied(block, folder)
+    toolbox = block.stock.partition('::')[0]
+    import_modules_from_strings([f'{toolbox}.models', f'{toolbox}.datasets', f'{toolbox}.evaluation'])
+    init_default_scope(toolbox)
+    registries = __import__(f'{toolbox}.registry', fromlist=['MODELS'])
+    with torch.device('meta'):  # nothing is computed: no weights are needed
+        registries.MODELS.build(mine.model)
+    ours = []
+    for kind, part in parts(dict(mine.items())):
+        registry = getattr(registries, kind)
+        cls = registry.get(part['type']) if isinstance(part['type'], str) else part['type']
+        if cls is None or not cls.__module__.startswith('mmseg_nondecomp'):
+            continue
+        ours.append(cls)
+        given = {key: value for key, value in part.items() if key not in ('type', '_scope_')}
+        inspect.signature(cls).bind_partial(**given)
+        if kind in ('METRICS', 'HOOKS', 'TRANSFORMS'):
+            registry.build(part)
+    assert ours, 'nothing of this package is used'
+    if 'RandomCropOnClass' in block.code:  # The pipeline is the stock one but for the crop.
+        stock_steps, steps = (dict(config).get('train_dataloader').dataset.pipeline for config in (stock, mine))
+        assert [{**step, 'type': step.type.replace('OnClass', '')} for step in steps] == stock_steps
+
+
+def commands(document):
+    """The commands of the blocks in bash, each a list of words."""
+    lines = '\n'.join(block.code for block in blocks(document, 'bash')).replace('\\\n', ' ').splitlines()
+    return [line.partition(' #')[0].split() for line in lines if line.strip()]
+
+
+@cache
+def options_of(script):
+    """The options that a script of tools/ takes, as its ``--help`` lists them."""
+    script = {'dist_train.sh': 'train.py', 'dist_test.sh': 'test.py'}.get(script, script)
+    folder = str(ROOT / 'tools')
+    with (
+        patch.object(sys, 'argv', [script, '--help']),
+        patch.object(sys, 'path', [folder, *sys.path]),
+        redirect_stdout(io.StringIO()) as printed,
+        suppress(SystemExit),
+    ):
+        runpy.run_path(f'{folder}/{script}', run_name='__main__')
+    return set(re.findall(r'(?<![\w-])--?[a-z][\w-]*', printed.getvalue()))
+
+
+def slugs(document):
+    """The anchors that GitHub makes of the headings."""
+    text = re.sub(r'^```.*?^```$', '', document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    titles = re.findall(r'^#+ (.*)$', text, re.MULTILINE)
+    plain = [re.sub(r'\[([^\]]*)\]\([^)]*\)', r'\1', title).strip().lower() for title in titles]
+    return {re.sub(r'[^\w\- ]', '', title).replace(' ', '-') for title in plain}
+
+
+def dead_links(document):
+    """The links of a document that lead to no file, or to no heading of it."""
+    text = re.sub(r'^```.*?^```$|`[^`\n]*`', '', document.read_text(), flags=re.DOTALL | re.MULTILINE)
+    dead = []
+    for target in re.findall(r'\]\(([^)\s]+)\)', text):
+        if not target.startswith('http'):
+            path, _, anchor = target.partition('#')
+            file = document.parent / path if path else document
+            if not file.exists() or (anchor and anchor not in slugs(file)):
+                dead.append(target)
+    return dead
+
+
+def named_files(document):
+    """The files of tools/, configs/, requirements/ and benchmarks/ that a document names."""
+    return re.findall(r'(?<![\w./-])(?:tools|configs|requirements|benchmarks)/[\w./-]+\.\w+', document.read_text())
