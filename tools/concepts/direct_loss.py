@@ -61,7 +61,7 @@ def bound(scores: Tensor, direction: str) -> Tensor:
     direct = loss_augmented_ranking(pos, neg, EPSILON, direction)
     predicted = loss_augmented_ranking(pos, neg, 0.0)
     gained = score_of_ranking(pos, neg, direct) - score_of_ranking(pos, neg, predicted)
-    place = torch.arange(1, len(pos) + 1)
+    place = torch.arange(1, len(pos) + 1, dtype=torch.float64)
     return SIGNS[direction] * gained / EPSILON + 1 - (place / (place + direct)).mean()
 
 
