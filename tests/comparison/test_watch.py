@@ -1,6 +1,16 @@
+from types import SimpleNamespace
+
 import numpy as np
+import pytest
 import torch
-from comparison.watch import evenly_spaced, image_areas, stacked, thumbnail
+from comparison.watch import Watch, evenly_spaced, image_areas, stacked, thumbnail
+
+
+class OneImage:
+    metainfo = dict(classes=('a', 'b'))
+
+    def __len__(self):
+        return 1
 
 
 def test_areas_of_an_image_by_definition():
@@ -38,3 +48,22 @@ def test_pictures_of_different_sizes_are_filled_up():
     assert together.shape == (2, 4, 3)
     assert together[0].tolist() == [[0, 0, 0], [0, 0, 0], [255] * 3, [255] * 3]
     assert together[1].tolist() == [[1, 255, 255]] * 4
+
+
+def test_other_predictions_than_maps_are_refused_by_name(tmp_path):
+    from mmengine.structures import BaseDataElement
+
+    watch = Watch(tmp_path, print)
+    runner = SimpleNamespace(val_dataloader=SimpleNamespace(dataset=OneImage()))
+    watch.before_val(runner)
+    boxes = BaseDataElement(pred_instances=BaseDataElement())
+    with pytest.raises(TypeError, match=r"semantic segmentation.*\['pred_instances'\]"):
+        watch.after_val_iter(runner, 0, {'inputs': [torch.zeros(3, 4, 4)]}, [boxes])
+
+
+def test_a_resumed_training_forgets_what_came_after_its_checkpoint(tmp_path):
+    (tmp_path / 'curve.json').write_text('[{"iteration": 5}, {"iteration": 10}, {"iteration": 15}]')
+    watch = Watch(tmp_path, print)
+    assert watch.last_iteration == 15
+    watch.before_train(SimpleNamespace(iter=10))
+    assert watch.last_iteration == 10

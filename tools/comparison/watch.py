@@ -65,6 +65,11 @@ class Watch(Hook):
         n_classes = len(dataset.metainfo['classes'])
         wanted = evenly_spaced(len(dataset), N_GALLERY)
         for image, sample in zip(data_batch['inputs'], outputs, strict=True):
+            if 'pred_sem_seg' not in sample or 'gt_sem_seg' not in sample:
+                raise TypeError(
+                    'tools/compare.py compares models of semantic segmentation on labelled images. '
+                    f'Found predictions with {sorted(sample.keys())}.'
+                )
             label, decided = (data.data[0].cpu().long() for data in (sample.gt_sem_seg, sample.pred_sem_seg))
             areas = image_areas(decided, label, n_classes)
             if len(self.areas) in wanted:
