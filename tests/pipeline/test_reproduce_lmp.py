@@ -57,21 +57,22 @@ class TestLmpWeights:
             torch.testing.assert_close(module.weights(losses, setting), torch.full_like(losses, 0.01))
 
     def test_figure_1_shows_the_best_weights_of_the_set(self, module):
-        told = module.of_two_items()
+        told = module.set_of_two()
+        losses, weights = (rows.tolist() for rows in module.best_of_two())
         gamma, tau, p = told['γ'], told['τ'], told['p']
         # 1 / n lies on the sphere, the corner on it and on the box.
         for point in ([0.5, 0.5], told['corner']):
             assert np.linalg.norm(point, p) == pytest.approx(gamma)
         grid = np.stack(np.meshgrid(*[np.linspace(0, tau, 601)] * 2), -1).reshape(-1, 2)
         allowed = grid[(grid**p).sum(1) <= gamma**p]
-        for loss, weight in zip(told['losses'], told['weights'], strict=True):
+        for loss, weight in zip(losses, weights, strict=True):
             assert np.linalg.norm(weight, p) <= gamma + 1e-9
             assert max(weight) <= tau + 1e-9
             best = (allowed @ loss).max()
             assert best <= np.dot(weight, loss) + 1e-9
             assert np.dot(weight, loss) < best + 2e-3
-        assert told['weights'][0] == pytest.approx(told['corner'])
-        assert told['weights'][44] == pytest.approx([0.5, 0.5])
+        assert weights[0] == pytest.approx(told['corner'])
+        assert weights[44] == pytest.approx([0.5, 0.5])
 
     def test_what_is_told_is_measured(self, module):
         done = module.reproduce([0, 1])

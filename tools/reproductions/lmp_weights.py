@@ -64,7 +64,7 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
     drawn = [generate(seed) for seed in seeds]
     rows = [{'p': f'{s.p:g}', 'm / n': f'{s.share:.3g}', **over_seeds(s, drawn)} for s in (*LEFT, *RIGHT)]
     left, right = rows[: len(LEFT)], rows[len(LEFT) :]
-    results = {'figure 1': of_two_items(), 'figure 2, left': left, 'figure 2, right': right}
+    results = {'figure 1': set_of_two(), 'figure 2, left': left, 'figure 2, right': right}
     return Reproduction(results, rows, found(left, right), draw(drawn[0]))
 
 
@@ -98,22 +98,18 @@ def over_seeds(setting: Setting, drawn: list[Tensor]) -> dict[str, dict[str, flo
     return {name: spread_over_seeds([float(row[name]) for row in measured]) for name in measured[0]}
 
 
-def of_two_items() -> dict[str, Any]:
-    """The set of figure 1, and the best weights for losses in directions of 1 to 89 degrees."""
+def set_of_two() -> dict[str, Any]:
+    """The set of figure 1, and where its sphere leaves its box."""
     gamma = 2 ** (1 / SET_P - 1)
-    m = (gamma / SET_TAU) ** SET_P
+    corner = [SET_TAU, (gamma**SET_P - SET_TAU**SET_P) ** (1 / SET_P)]
+    return {'p': SET_P, 'τ': SET_TAU, 'γ': gamma, 'm': (gamma / SET_TAU) ** SET_P, 'corner': corner}
+
+
+def best_of_two() -> tuple[Tensor, Tensor]:
+    """Losses in directions of 1 to 89 degrees, and the weights of that set which are the best for them, [89, 2]."""
     angles = torch.arange(1, 90, dtype=torch.float64).deg2rad()
     losses = torch.stack([angles.cos(), angles.sin()], 1)
-    best = torch.stack([max_pooling_weights(row, SET_P, m) for row in losses])
-    return {
-        'p': SET_P,
-        'τ': SET_TAU,
-        'γ': gamma,
-        'm': m,
-        'corner': [SET_TAU, (gamma**SET_P - SET_TAU**SET_P) ** (1 / SET_P)],
-        'losses': losses.tolist(),
-        'weights': best.tolist(),
-    }
+    return losses, torch.stack([max_pooling_weights(row, SET_P, set_of_two()['m']) for row in losses])
 
 
 def found(left: Rows, right: Rows) -> str:
@@ -170,16 +166,16 @@ def draw_norms(axis: Axes) -> None:
 
 def draw_set(axis: Axes) -> None:
     """The weights that are allowed, and the best of them for some losses."""
-    told = of_two_items()
+    told, (losses, best) = set_of_two(), best_of_two()
     gamma, tau = told['γ'], told['τ']
     ball = gamma * unit_ball(SET_P)
     axis.fill(*ball.clamp(-tau, tau), color='tab:blue', alpha=0.2, label='W')
     axis.plot(*ball, color='tab:blue', linewidth=1, label=f'‖w‖ = γ = {gamma:.2f} (p = {SET_P:g})')
     box = tau * unit_ball(math.inf)
     axis.plot(*box, color='tab:orange', linewidth=1, label=f'largest |w| = τ = {tau:g} (m = {told["m"]:.2f})')
-    axis.plot(*zip(*told['weights'], strict=True), color='tab:red', linewidth=3, label='w* of losses above 0')
+    axis.plot(*best.T, color='tab:red', linewidth=3, label='w* of losses above 0')
     for degrees in (15, 45, 65):
-        (x, y), (u, v) = (told[what][degrees - 1] for what in ('weights', 'losses'))
+        (x, y), (u, v) = best[degrees - 1].tolist(), losses[degrees - 1].tolist()
         axis.plot(x, y, 'o', color='tab:red')
         axis.annotate('', (x + 0.3 * u, y + 0.3 * v), (x, y), arrowprops=dict(arrowstyle='->'))
         axis.plot([x - 0.3 * v, x + 0.3 * v], [y + 0.3 * u, y - 0.3 * u], color='black', linewidth=0.7, linestyle=':')
