@@ -1,4 +1,4 @@
-.PHONY: help env demo test test-mmpretrain docs lint format benchmark clean
+.PHONY: help env demo test test-mmpretrain test-core test-oldest docs lint format benchmark clean
 
 PYTHON_IN_ENV := .venv/bin/python
 
@@ -8,9 +8,9 @@ help:  ## show this list
 env:  ## build .venv: pinned packages, mmcv compiled with its ops (minutes once, then instant)
 	@bash tools/setup_env.sh
 
-demo: env  ## train cross-entropy and loss max-pooling on LongTailShapes; a table and a picture
-	@$(PYTHON_IN_ENV) tools/compare.py configs/long_tail_shapes/tiny-unet_ce_lts.py \
-		configs/long_tail_shapes/tiny-unet_lmp_lts.py --seeds 0 --out work_dirs/demo
+demo: env  ## train cross-entropy, loss max-pooling and Lovász-Softmax on LongTailShapes; one page tells them apart
+	@$(PYTHON_IN_ENV) tools/compare.py $(foreach loss,ce lmp lovasz,configs/long_tail_shapes/tiny-unet_$(loss)_lts.py) \
+		--seeds 0 --out work_dirs/demo
 
 test: env  ## run the tests
 	@$(PYTHON_IN_ENV) -m pytest
@@ -19,8 +19,14 @@ test-mmpretrain: env  ## run the tests that need MMPretrain, in an environment o
 	@bash tools/setup_mmpretrain.sh
 	@.venv-mmpretrain/bin/python -m pytest tests/with_mmpretrain
 
+test-core:  ## build the sdist and the wheel, and run the tests that need no OpenMMLab on each, in an environment without it
+	@bash tools/test_core.sh
+
+test-oldest:  ## the same with the oldest torch, torchmetrics and numpy that are allowed
+	@bash tools/test_core.sh oldest
+
 docs: env  ## build the documentation site in docs/_build/html; a warning is an error
-	@$(PYTHON_IN_ENV) -m sphinx --quiet --fail-on-warning --keep-going --conf-dir docs . docs/_build/html
+	@$(PYTHON_IN_ENV) -m sphinx --quiet --write-all --fail-on-warning --keep-going --conf-dir docs . docs/_build/html
 	@echo "the first page: docs/_build/html/docs/index.html"
 
 lint: env  ## style and types
@@ -36,4 +42,4 @@ benchmark: env  ## speed of the losses against their peers
 	@$(PYTHON_IN_ENV) tools/benchmark.py
 
 clean:  ## remove the environment and what training has left
-	@rm -rf .venv .venv-mmpretrain .setup.lock work_dirs data .pytest_cache .mypy_cache .ruff_cache docs/_build
+	@rm -rf .venv .venv-mmpretrain .venv-core .venv-oldest .setup.lock work_dirs data .pytest_cache .mypy_cache .ruff_cache docs/_build

@@ -28,17 +28,33 @@ def scenes(tmp_path_factory):
     return tmp_path_factory.mktemp('scenes')
 
 
+@pytest.fixture(scope='session')
+def command_of(scenes):
+    """The command line of a script of tools/ on a few small images, without workers."""
+    data = [f'{part}_dataloader.dataset.data_root={scenes}' for part in ('train', 'val', 'test')]
+
+    def command(script, *arguments, options=()):
+        program = [sys.executable] if script.endswith('.py') else ['bash']
+        path = str(ROOT / 'tools' / script)
+        return [*program, path, *map(str, arguments), '--cfg-options', *TINY, *data, *options]
+
+    return command
+
+
+@pytest.fixture(scope='session')
+def environment():
+    return {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHON': sys.executable}
+
+
 @pytest.fixture
-def tool(scenes):
+def tool(command_of, environment):
     """Runs a script of tools/ as a user does, and gives what it printed."""
 
-    def run(command, *arguments, options=(), fails=False):
-        data = [f'{part}_dataloader.dataset.data_root={scenes}' for part in ('train', 'val', 'test')]
-        program = [sys.executable] if command.endswith('.py') else ['bash']
+    def run(script, *arguments, options=(), fails=False):
         done = subprocess.run(
-            [*program, str(ROOT / 'tools' / command), *map(str, arguments), '--cfg-options', *TINY, *data, *options],
+            command_of(script, *arguments, options=options),
             cwd=ROOT,
-            env={**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHON': sys.executable},
+            env=environment,
             capture_output=True,
             text=True,
             timeout=300,
