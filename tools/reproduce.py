@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmark import table
+from benchmarks.table import table
 from reproductions.catalogue import REPRODUCTIONS
 
 DIGITS = 6

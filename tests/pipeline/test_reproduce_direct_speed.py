@@ -68,13 +68,13 @@ def test_the_peer_is_given_probabilities_and_places(speed, monkeypatch, tmp_path
         '        assert index.tolist() == list(range(self.n)) and 0 < preds.min() <= preds.max() < 1\n'
         '        return preds[target == 1].sum()\n'
     )
-    benchmark = importlib.import_module('benchmark')
+    peers = importlib.import_module('benchmarks.peers')
     with monkeypatch.context() as patch:
         for name in ('libauc', 'libauc.losses', 'libauc.utils', 'libauc.losses.auc'):
-            patch.delitem(benchmark.sys.modules, name, raising=False)
+            patch.delitem(peers.sys.modules, name, raising=False)
         patch.syspath_prepend(str(tmp_path))
-        [(_, loss)] = benchmark.libauc_peer(3).items()
+        [(_, loss)] = peers.libauc_peer(3).items()
         value = loss(torch.tensor([2.0, -1.0, 0.0]), torch.tensor([0, 0, 1]))
         for name in ('libauc', 'libauc.losses', 'libauc.utils', 'libauc.losses.auc'):
-            benchmark.sys.modules.pop(name, None)
+            peers.sys.modules.pop(name, None)
     assert value == 0.5

@@ -16,7 +16,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from benchmark import ap_steps, timed
+from benchmarks.ap import ap_steps
+from benchmarks.measure import timed
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor

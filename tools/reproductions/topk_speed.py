@@ -20,7 +20,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from benchmark import compare, difftopk_peer, timed, training_step
+from benchmarks.measure import compare, timed, training_step
+from benchmarks.peers import difftopk_peer
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor

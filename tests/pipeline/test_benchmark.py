@@ -1,0 +1,215 @@
+"""tools/benchmark.py on tiny data: it runs, it measures what it says, and nothing that is registered is left out."""
+
+import importlib
+import json
+import math
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+import torch
+from mmengine.registry import DATA_SAMPLERS, HOOKS, METRICS, MODELS, TASK_UTILS
+from torchmetrics import Metric
+
+from mmseg_nondecomp import losses, metrics, samplers
+
+TOOLS = Path(__file__).parents[2] / 'tools'
+NAMES = [
+    'ap',
+    'lmp',
+    'lovasz',
+    'lovasz-hinge',
+    'metric-updates',
+    'metrics',
+    'overhead',
+    's-measure',
+    'sampling',
+    'soft-iou',
+    'topk',
+    'zero-one',
+]
+
+
+@pytest.fixture(scope='module')
+def module():
+    """Imports what tools/benchmark.py is made of, as it does."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(TOOLS))
+        yield importlib.import_module
+
+
+@pytest.fixture(scope='module')
+def command(module):
+    """Runs the command in this process."""
+    benchmark = module('benchmark')
+
+    def run(*arguments):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sys, 'argv', ['benchmark.py', *map(str, arguments)])
+            benchmark.main()
+
+    return run
+
+
+def registered():
+    """The losses, samplers, evaluators and metrics of the package; heads and segmentors are no measures."""
+    found = {
+        cls
+        for registry in (MODELS, DATA_SAMPLERS, TASK_UTILS, METRICS)
+        for cls in registry.module_dict.values()
+        if cls.__module__.startswith(('mmseg_nondecomp.losses', 'mmseg_nondecomp.samplers', 'mmseg_nondecomp.eval'))
+    }
+    found |= {cls for cls in vars(metrics).values() if isinstance(cls, type) and issubclass(cls, Metric)}
+    names = {cls.__name__ for cls in found}
+    assert names >= {*losses.__all__, *samplers.__all__, *metrics.__all__}
+    return found
+
+
+@pytest.fixture(scope='module')
+def smoke(command, tmp_path_factory):
+    """The folder of a quick run, and the components of the package that each benchmark has built."""
+    folder = tmp_path_factory.mktemp('benchmarks')
+    built = defaultdict(set)
+    for name in NAMES:
+        with pytest.MonkeyPatch.context() as patch:
+            for cls in registered():
+
+                def init(self, *args, _cls=cls, _init=cls.__init__, _name=name, **kwargs):
+                    built[_name].add(_cls)
+                    _init(self, *args, **kwargs)
+
+                patch.setattr(cls, '__init__', init)
+            command(name, '--quick', '--out', folder)
+    return folder, built
+
+
+def test_all_are_tried_here(module):
+    assert list(module('benchmark').BENCHMARKS) == NAMES
+
+
+@pytest.mark.parametrize('name', NAMES)
+def test_leaves_numbers_a_table_and_a_picture(smoke, module, name):
+    folder, _ = smoke
+    report = json.loads((folder / f'{name}.json').read_text())
+    assert report['metadata']['torch'] == torch.__version__
+    assert report['metadata']['quick'] is True
+    assert 'mmsegmentation' in report['metadata']['peers']
+    assert report['table'] == module('benchmarks.table').compact(report['results'])
+    assert all(row['median ms'] > 0 and row['rounds'] == 2 for row in report['results'])
+    assert (folder / f'{name}.png').read_bytes().startswith(b'\x89PNG')
+
+
+def test_every_registered_loss_sampler_and_metric_has_a_benchmark(smoke):
+    """Of its own: that it is a line of the overhead is not enough."""
+    _, built = smoke
+    measured = set().union(*(built[name] for name in NAMES if name != 'overhead'))
+    assert not {cls.__name__ for cls in registered() - measured}
+
+
+def test_the_overhead_is_that_of_every_loss_pixel_sampler_and_hook_that_measures(module):
+    overhead = module('benchmarks.overhead')
+    assert {loss['type'] for loss in overhead.LOSSES.values()} >= set(losses.__all__)
+    assert {each['type'] for each in overhead.SAMPLERS.values()} >= set(samplers.__all__) & set(TASK_UTILS.module_dict)
+    hooks = {each['type'] for each in overhead.HOOKS.values()}
+    assert hooks == {name for name in HOOKS.module_dict if name.startswith('Train')}
+
+
+def test_is_listed(command, module, capsys, tmp_path):
+    command('--list', '--out', tmp_path / 'nothing')
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in printed] == NAMES
+    assert not (tmp_path / 'nothing').exists()
+
+
+def test_an_unknown_name_is_refused(command, capsys, tmp_path):
+    with pytest.raises(SystemExit):
+        command('lovasc', '--out', tmp_path / 'nothing')
+    assert 'no benchmark is called lovasc' in capsys.readouterr().err
+    assert not (tmp_path / 'nothing').exists()
+
+
+def test_candidates_have_their_turn_in_every_round_and_three_rounds_are_the_least(module):
+    turns = []
+    steps = {name: lambda name=name: turns.append(name) for name in 'abc'}
+    times = module('benchmarks.measure').in_turns(steps, repeats=30, seconds=0)
+    assert turns == ['a', 'b', 'c'] * 3
+    assert {name: len(each) for name, each in times.items()} == dict.fromkeys('abc', 3)
+    turns.clear()
+    module('benchmarks.measure').in_turns(steps, repeats=5)
+    assert len(turns) == 15
+
+
+def test_ratios_are_those_of_the_same_round(module):
+    """A machine that is twice as slow in some rounds changes the times and not the ratios."""
+    slow = [1.0, 2.0, 1.0, 2.0]
+    first, second = module('benchmarks.measure').summaries({'a': slow, 'b': [3 * time for time in slow]}, 'case')
+    assert (first['median ms'], second['median ms']) == (1.5, 4.5)
+    assert second['time against a'] == 3
+    assert second['IQR of that'] == 0
+    assert second['IQR ms'] == 3
+
+
+def test_the_peak_is_that_of_what_is_held_at_a_time(module):
+    def step():
+        for _ in range(3):
+            torch.empty(2**18)
+        return torch.empty(2**17).add(1)
+
+    peak = module('benchmarks.measure').peak_memory(step)
+    assert peak == 4 * 2**18
+
+
+def rows(exponent, sizes=(10, 100, 1000)):
+    return [
+        dict(measured='work', unit='items', size=n, case=f'n={n}', candidate=name, rounds=3)
+        | {'median ms': factor * n**exponent, 'IQR ms': 0.1, 'time against first': factor, 'IQR of that': 0.0}
+        for n in sizes
+        for name, factor in (('first', 1.0), ('second', 2.5))
+    ]
+
+
+@pytest.mark.parametrize('exponent', [0.0, 1.0, 2.0])
+def test_growth_is_the_power_of_the_size(module, exponent):
+    table = module('benchmarks.table').compact(rows(exponent))
+    assert [row['growth'] for row in table] == [f'items^{exponent:.2f}'] * 2
+
+
+def test_a_row_has_all_sizes_and_gaps_where_a_candidate_was_not_timed(module):
+    first, second = module('benchmarks.table').compact([*rows(1.0)[:4], *rows(1.0)[4:5]])
+    assert first['size'] == second['size'] == 'n=10 · n=100 · n=1000'
+    assert first['ms'] == '10.0 · 100 · 1000'
+    assert second['ms'] == '25.0 · 250 · –'
+    assert second['relative'] == '2.50 · 2.50 · –'
+    single = module('benchmarks.table').compact(rows(1.0, sizes=(10,)))
+    assert all('growth' not in row for row in single)
+
+
+@pytest.mark.parametrize(
+    ('value', 'text'),
+    [(0.0123456, '0.0123'), (1.5, '1.50'), (12.34, '12.3'), (1234.5, '1234'), (0.0, '0'), (7, '7'), ('2 %', '2 %')],
+)
+def test_numbers_have_three_digits(module, value, text):
+    assert module('benchmarks.table').number(value) == text
+
+
+def test_what_is_no_number_is_not_hidden(module):
+    assert module('benchmarks.table').number(math.nan) == 'nan'
+
+
+def test_peers_that_are_not_installed_are_left_out(module, monkeypatch):
+    for name in ('peers', 'lovasz', 'lovasz_hinge', 'soft_iou', 's_measure'):
+        part = module(f'benchmarks.{name}')
+        if hasattr(part, 'find_spec'):
+            monkeypatch.setattr(part, 'find_spec', lambda name: None)
+    for name in ('lovasz', 'lovasz_hinge', 'soft_iou', 's_measure'):
+        assert module(f'benchmarks.{name}').peers() == {}
+    peers = module('benchmarks.peers')
+    assert peers.libauc_peer(3) == peers.difftopk_peer(100, 5) == {}
+
+
+def test_sorting_finds_the_weights_that_it_is_compared_with(module):
+    lmp = module('benchmarks.lmp')
+    values = torch.rand(2, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 5
+    ours = lmp.unsorted_weights(values, 1.3, 0.25)
+    torch.testing.assert_close(lmp.sorted_weights(values, 1.3, 0.25), ours, rtol=1e-4, atol=1e-8)

@@ -1,0 +1,74 @@
+"""The picture of a benchmark: time over size for each candidate, or bars where there is one size."""
+
+from collections.abc import Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from benchmarks import Row
+
+COLUMNS = 3
+PEN_WIDTH = 1.6
+
+
+def draw(results: Sequence[Row], title: str) -> Figure:
+    """One plot for each group."""
+    groups = list(dict.fromkeys(row['measured'] for row in results))
+    n_columns = min(COLUMNS, len(groups))
+    n_rows = -(-len(groups) // n_columns)
+    figure = Figure(figsize=(5.4 * n_columns + 1, 4.6 * n_rows), layout='constrained')
+    figure.suptitle(title)
+    axes = figure.subplots(n_rows, n_columns, squeeze=False).flatten()
+    for axis, group in zip(axes, groups, strict=False):
+        rows = [row for row in results if row['measured'] == group]
+        axis.set_title(group, fontsize=10)
+        (lines if len({row['case'] for row in rows}) > 1 else bars)(axis, rows)
+    for axis in axes[len(groups) :]:
+        axis.set_axis_off()
+    return figure
+
+
+def lines(axis: Axes, rows: Sequence[Row]) -> None:
+    """Median times over sizes, with their interquartile ranges; dashed what the others are compared with."""
+    for i, name in enumerate(dict.fromkeys(row['candidate'] for row in rows)):
+        own = [row for row in rows if row['candidate'] == name]
+        axis.errorbar(
+            [row['size'] for row in own],
+            [row['median ms'] for row in own],
+            [row['IQR ms'] / 2 for row in own],
+            label=name,
+            marker='o',
+            markersize=4,
+            capsize=2,
+            linewidth=PEN_WIDTH,
+            color='black' if i == 0 else f'C{i - 1}',
+            linestyle='--' if i == 0 else '-',
+        )
+    axis.set_xscale('log')
+    axis.set_yscale('log')
+    sizes = sorted({row['size'] for row in rows})
+    axis.set_xticks(sizes, [f'{size:,}'.replace(',', ' ') for size in sizes])
+    axis.minorticks_off()
+    axis.set_xlabel(rows[0]['unit'])
+    axis.set_ylabel('time (ms)')
+    axis.grid(alpha=0.3, which='both')
+    axis.legend(loc='upper center', bbox_to_anchor=(0.5, -0.16), fontsize=8, frameon=False)
+
+
+def bars(axis: Axes, rows: Sequence[Row]) -> None:
+    """Median times with their interquartile ranges; grey what the others are compared with."""
+    names = [row['candidate'] for row in rows]
+    axis.barh(
+        names,
+        [row['median ms'] for row in rows],
+        xerr=[row['IQR ms'] / 2 for row in rows],
+        color=['tab:gray', *['tab:blue'] * (len(rows) - 1)],
+        capsize=2,
+    )
+    axis.invert_yaxis()
+    axis.tick_params('y', labelsize=8)
+    times = [row['median ms'] for row in rows]
+    if min(times) > 0 and max(times) > 30 * min(times):
+        axis.set_xscale('log')
+    axis.set_xlabel(f'time (ms), {rows[0]["case"]}')
+    axis.grid(alpha=0.3, axis='x')
