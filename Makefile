@@ -26,7 +26,7 @@ test-oldest:  ## the same with the oldest torch, torchmetrics and numpy that are
 	@bash tools/test_core.sh oldest
 
 docs: env  ## build the documentation site in docs/_build/html; a warning is an error
-	@$(PYTHON_IN_ENV) -m sphinx --quiet --write-all --fail-on-warning --keep-going --conf-dir docs . docs/_build/html
+	@$(PYTHON_IN_ENV) -m sphinx --quiet --fresh-env --write-all --fail-on-warning --keep-going --conf-dir docs . docs/_build/html
 	@echo "the first page: docs/_build/html/docs/index.html"
 
 lint: env  ## style and types

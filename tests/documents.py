@@ -1,20 +1,20 @@
 """What the tests of README.md and of docs/ share: a document taken apart, and its lines of configs tried."""
 
 import ast
-import inspect
 import io
 import re
 import runpy
 import sys
 from contextlib import redirect_stdout, suppress
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from typing import NamedTuple
 from unittest.mock import patch
 
 import torch
 from mmengine.config import Config
-from mmengine.registry import init_default_scope
+from mmengine.registry import DATA_SAMPLERS, HOOKS, METRICS, MODELS, TASK_UTILS, TRANSFORMS, init_default_scope
 from mmengine.utils import import_modules_from_strings
 
 ROOT = Path(__file__).parents[1]
@@ -22,7 +22,6 @@ DOCUMENTS = [path for folder in ('*.md', 'configs/*/*.md', 'docs/**/*.md') for p
 FENCE = re.compile(r'^```(\w+)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?', re.DOTALL | re.MULTILINE)
 STOCK = re.compile(r'mm\w+::[\w./-]+\.py')
 BASE = 'mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py'
-PLACES = {'evaluator': 'METRICS', 'sampler': 'DATA_SAMPLERS', 'hooks': 'HOOKS', 'pipeline': 'TRANSFORMS'}
 
 
 class Block(NamedTuple):
@@ -73,16 +72,23 @@ def applied(block, folder):
     return tuple(Config.fromfile(folder / name) for name in ('stock.py', 'mine.py'))
 
 
-def parts(config, kind='MODELS'):
-    """Every part of a config with a type, with the registry that it belongs to."""
+def parts(config):
+    """Every part of a config with a type."""
     if isinstance(config, dict):
         if 'type' in config:
-            yield kind, config
-        for key, value in config.items():
-            yield from parts(value, next((PLACES[place] for place in PLACES if key.endswith(place)), kind))
+            yield config
+        for value in config.values():
+            yield from parts(value)
     elif isinstance(config, (list, tuple)):
         for value in config:
-            yield from parts(value, kind)
+            yield from parts(value)
+
+
+def own_classes():
+    """What this package has registered by name, and where."""
+    registries = DATA_SAMPLERS, HOOKS, METRICS, MODELS, TASK_UTILS, TRANSFORMS
+    found = ((name, registry, cls) for registry in registries for name, cls in registry.module_dict.items())
+    return {name: (registry, cls) for name, registry, cls in found if cls.__module__.startswith('mmseg_nondecomp')}
 
 
 def check_config(block, folder):
@@ -91,24 +97,19 @@ def check_config(block, folder):
     toolbox = block.stock.partition('::')[0]
     import_modules_from_strings([f'{toolbox}.models', f'{toolbox}.datasets', f'{toolbox}.evaluation'])
     init_default_scope(toolbox)
-    registries = __import__(f'{toolbox}.registry', fromlist=['MODELS'])
     with torch.device('meta'):  # nothing is computed: no weights are needed
-        registries.MODELS.build(mine.model)
-    ours = []
-    for kind, part in parts(dict(mine.items())):
-        registry = getattr(registries, kind)
-        cls = registry.get(part['type']) if isinstance(part['type'], str) else part['type']
-        if cls is None or not cls.__module__.startswith('mmseg_nondecomp'):
-            continue
-        ours.append(cls)
-        given = {key: value for key, value in part.items() if key not in ('type', '_scope_')}
-        inspect.signature(cls).bind_partial(**given)
-        if kind in ('METRICS', 'HOOKS', 'TRANSFORMS'):
+        MODELS.build(mine.model)
+    ours = own_classes()
+    used = [part for part in parts(dict(mine.items())) if part['type'] in ours]
+    assert used, 'nothing of this package is used'
+    for part in used:
+        registry, cls = ours[part['type']]
+        signature(cls).bind_partial(**{key: value for key, value in part.items() if key not in ('type', '_scope_')})
+        if registry in (METRICS, HOOKS, TRANSFORMS):
             registry.build(part)
-    assert ours, 'nothing of this package is used'
     if 'RandomCropOnClass' in block.code:  # The pipeline is the stock one but for the crop.
-        stock_steps, steps = (dict(config).get('train_dataloader').dataset.pipeline for config in (stock, mine))
-        assert [{**step, 'type': step.type.replace('OnClass', '')} for step in steps] == stock_steps
+        before, after = (config.train_dataloader.dataset.pipeline for config in (stock, mine))
+        assert [{**step, 'type': step.type.replace('OnClass', '')} for step in after] == before
 
 
 def commands(document):
