@@ -19,6 +19,7 @@ from mmengine.utils import import_modules_from_strings
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [path for folder in ('*.md', 'configs/*/*.md', 'docs/**/*.md') for path in sorted(ROOT.glob(folder))]
+PAGES = sorted((ROOT / 'docs').glob('**/*.md'))
 FENCE = re.compile(r'^```(\w+)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?', re.DOTALL | re.MULTILINE)
 STOCK = re.compile(r'mm\w+::[\w./-]+\.py')
 BASE = 'mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py'
@@ -97,7 +98,8 @@ def check_config(block, folder):
     toolbox = block.stock.partition('::')[0]
     import_modules_from_strings([f'{toolbox}.models', f'{toolbox}.datasets', f'{toolbox}.evaluation'])
     init_default_scope(toolbox)
-    with torch.device('meta'):  # nothing is computed: no weights are needed
+    # Nothing is computed, so that no weights are needed; but backbones of MMPretrain read numbers as they are built.
+    with torch.device('cpu' if toolbox == 'mmpretrain' else 'meta'):
         MODELS.build(mine.model)
     ours = own_classes()
     used = [part for part in parts(dict(mine.items())) if part['type'] in ours]

@@ -10,6 +10,7 @@ import sys
 import pytest
 from documents import (
     DOCUMENTS,
+    PAGES,
     ROOT,
     blocks,
     check_config,
@@ -22,7 +23,6 @@ from documents import (
 )
 from sphinx.util.inventory import InventoryFile
 
-PAGES = sorted((ROOT / 'docs').glob('**/*.md'))
 PROGRAMS = [page for page in PAGES if any(not is_config(block) for block in blocks(page, 'python'))]
 CONFIGS = configs_of(PAGES, ('mmseg', 'mmdet'))
 VALUES = re.compile(r'^\|.*\| *value *\|\n\|[-|]+\|\n((?:\|.*\|\n)+)', re.MULTILINE)
