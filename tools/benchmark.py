@@ -73,6 +73,8 @@ def main() -> None:
     unknown = set(args.names) - set(BENCHMARKS)
     if unknown:
         parser.error(f'no benchmark is called {", ".join(sorted(unknown))}')
+    if args.repeats < 2:
+        parser.error(f'--repeats should be at least 2. Found {args.repeats}.')
     if args.list:
         for name, cases in BENCHMARKS.items():
             print(f'{name:15} {sys.modules[cases.__module__].__doc__}')

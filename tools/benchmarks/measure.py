@@ -51,15 +51,16 @@ def summaries(times: Mapping[str, list[float]], case: str) -> list[Row]:
     first = next(iter(times))
     rows = []
     for name, own in times.items():
-        low, median, high = statistics.quantiles(own, n=4)
+        low, median, high = statistics.quantiles(own, n=4, method='inclusive')
         ratios = [t / reference for t, reference in zip(own, times[first], strict=True)]
-        ratio_low, ratio, ratio_high = statistics.quantiles(ratios, n=4)
+        ratio_low, ratio, ratio_high = statistics.quantiles(ratios, n=4, method='inclusive')
         rows.append(
             {
                 'case': case,
                 'candidate': name,
                 'rounds': len(own),
                 'median ms': round(median, 4),
+                'quartiles ms': [round(low, 4), round(high, 4)],
                 'IQR ms': round(high - low, 4),
                 f'time against {first}': round(ratio, 4),
                 'IQR of that': round(ratio_high - ratio_low, 4),

@@ -71,8 +71,8 @@ def libauc_peer(n: int) -> dict[str, Loss]:
 
 
 def difftopk_peer(n: int, k: int) -> dict[str, Loss]:
-    """The loss of difftopk as its documentation has it, on the 16 highest scores."""
-    difftopk = module_of('difftopk')
+    """The loss of difftopk as its documentation has it, on the 16 highest scores, of which k should be fewer."""
+    difftopk = module_of('difftopk') if k < 16 else None
     if difftopk is None:
         return {}
     loss = difftopk.TopKCrossEntropyLoss(

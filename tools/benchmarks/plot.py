@@ -29,13 +29,13 @@ def draw(results: Sequence[Row], title: str) -> Figure:
 
 
 def lines(axis: Axes, rows: Sequence[Row]) -> None:
-    """Median times over sizes, with their interquartile ranges; dashed what the others are compared with."""
+    """Median times over sizes, with their quartiles; dashed what the others are compared with."""
     for i, name in enumerate(dict.fromkeys(row['candidate'] for row in rows)):
         own = [row for row in rows if row['candidate'] == name]
         axis.errorbar(
             [row['size'] for row in own],
             [row['median ms'] for row in own],
-            [row['IQR ms'] / 2 for row in own],
+            errors(own),
             label=name,
             marker='o',
             markersize=4,
@@ -56,12 +56,12 @@ def lines(axis: Axes, rows: Sequence[Row]) -> None:
 
 
 def bars(axis: Axes, rows: Sequence[Row]) -> None:
-    """Median times with their interquartile ranges; grey what the others are compared with."""
+    """Median times with their quartiles; grey what the others are compared with."""
     names = [row['candidate'] for row in rows]
     axis.barh(
         names,
         [row['median ms'] for row in rows],
-        xerr=[row['IQR ms'] / 2 for row in rows],
+        xerr=errors(rows),
         color=['tab:gray', *['tab:blue'] * (len(rows) - 1)],
         capsize=2,
     )
@@ -70,5 +70,13 @@ def bars(axis: Axes, rows: Sequence[Row]) -> None:
     times = [row['median ms'] for row in rows]
     if min(times) > 0 and max(times) > 30 * min(times):
         axis.set_xscale('log')
+    else:
+        axis.set_xlim(left=0)
     axis.set_xlabel(f'time (ms), {rows[0]["case"]}')
     axis.grid(alpha=0.3, axis='x')
+
+
+def errors(rows: Sequence[Row]) -> list[list[float]]:
+    """How far the quartiles are from the medians, below and above."""
+    below = [row['median ms'] - row['quartiles ms'][0] for row in rows]
+    return [below, [row['quartiles ms'][1] - row['median ms'] for row in rows]]

@@ -7,7 +7,10 @@ from typing import Any
 from benchmarks import Row
 
 BETWEEN = ' · '
-IN_CELLS = ('measured', 'unit', 'size', 'case', 'candidate', 'rounds', 'median ms', 'IQR ms', 'IQR of that')
+IN_CELLS = (
+    *('measured', 'unit', 'size', 'case', 'candidate', 'rounds'),
+    *('median ms', 'quartiles ms', 'IQR ms', 'IQR of that'),
+)
 
 
 def compact(results: Sequence[Row]) -> list[Row]:
