@@ -49,11 +49,11 @@ def listing() -> str:
 def run(name: str, seeds: Sequence[int], out: Path) -> None:
     """One reproduction, to its two files and the terminal."""
     done = REPRODUCTIONS[name].run(seeds)
-    report = {'metadata': metadata(seeds), 'found': done.found, 'results': rounded(done.results)}
+    rows = [readable(row) for row in done.rows]
+    report = {'metadata': metadata(seeds), 'found': done.found, 'table': rows, 'results': rounded(done.results)}
     numbers, picture = (out / f'{name}.{suffix}' for suffix in ('json', 'png'))
     numbers.write_text(json.dumps(report, indent=1, ensure_ascii=False) + '\n')
     done.figure.savefig(picture, dpi=110)
-    rows = [readable(row) for row in done.rows]
     print(f'{name}: {numbers}, {picture}\n\n{table(rows)}\n\n{done.found}\n', flush=True)
 
 
