@@ -27,7 +27,7 @@ include_patterns = ['docs/**', 'configs/*/README.md', 'README.md', 'CHANGELOG.md
 exclude_patterns = ['.*', '**/.*', '**/__pycache__', '*.egg-info', 'docs/_*', 'work_dirs', 'data']
 exclude_patterns += ['benchmarks', 'mmseg_nondecomp', 'tests', 'tools']
 extensions = ['myst_parser', 'sphinx.ext.autodoc', 'sphinx.ext.napoleon']
-suppress_warnings = ['myst.header', 'toc.empty_glob']
+suppress_warnings = ['myst.header']
 
 myst_enable_extensions = ['dollarmath']
 myst_fence_as_directive = ['math']
