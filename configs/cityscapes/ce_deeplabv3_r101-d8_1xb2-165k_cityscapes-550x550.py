@@ -1,14 +1,17 @@
 _base_ = 'mmseg::deeplabv3/deeplabv3_r101-d8_4xb2-80k_cityscapes-512x1024.py'
+custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
 crop_size = (550, 550)
 data_preprocessor = dict(size=crop_size)
 model = dict(
+    # Five tiles of full height that overlap by 200 pixels; each half of an overlap is its own tile's.
+    type='TiledSegmentor',
+    segmentor='EncoderDecoder',
+    test_cfg=dict(mode='slide', crop_size=(1024, 570), stride=(1024, 370)),
     data_preprocessor=data_preprocessor,
     # Averaged over the pixels that are not ignored: loss max-pooling with p=inf and scope='batch'.
     decode_head=dict(loss_decode=dict(avg_non_ignore=True)),
     # DeepLab has no auxiliary head; the stock model does.
     auxiliary_head=None,
-    # Five tiles of full height that overlap by 200 pixels.
-    test_cfg=dict(mode='slide', crop_size=(1024, 570), stride=(1024, 370)),
 )
 train_pipeline = [
     dict(type='LoadImageFromFile'),
