@@ -67,3 +67,10 @@ def test_a_resumed_training_forgets_what_came_after_its_checkpoint(tmp_path):
     assert watch.last_iteration == 15
     watch.before_train(SimpleNamespace(iter=10))
     assert watch.last_iteration == 10
+
+
+def test_a_training_that_was_stopped_before_a_validation_begins_with_it(tmp_path):
+    watch, ran = Watch(tmp_path, print), []
+    watch.before_train(SimpleNamespace(iter=0))
+    watch.before_train(SimpleNamespace(iter=5, val_loop=SimpleNamespace(run=lambda: ran.append(5))))
+    assert ran == [5]

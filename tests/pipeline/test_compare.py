@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CONFIG = 'configs/long_tail_shapes/tiny-unet_{}_lts.py'
-LENGTH = ['train_cfg.max_iters=10', 'param_scheduler.0.end=10', 'val_dataloader.dataset.num_images=2']
+LENGTH = ['train_cfg.max_iters=50', 'param_scheduler.0.end=50', 'val_dataloader.dataset.num_images=2']
 
 
 def results_in(out):
@@ -37,36 +37,36 @@ def compared(tmp_path_factory):
 
 @pytest.fixture
 def compare(tool, compared):
-    """Trains two configs for two schedules, as far as that has not been done."""
+    """Trains two configs, as far as that has not been done."""
 
     def run(out=compared, options=LENGTH, fails=False):
         configs = [CONFIG.format(name) for name in ('ce', 'lovasz-equibatch')]
-        return tool('compare.py', *configs, '--schedule', 'short', 'long', '--out', out, options=options, fails=fails)
+        return tool('compare.py', *configs, '--out', out, options=options, fails=fails)
 
     return run
 
 
 def test_what_is_done_is_not_done_again(compare, compared):
     said = compare()
-    assert '4 trainings, 0 of them done before' in said
+    assert '2 trainings, 0 of them done before' in said
     assert f'report: {compared / "report.html"}' in said
     before = results_in(compared)
-    assert [trained['iterations'] for trained in before['trainings']] == [10, 10, 50, 50]
+    assert [trained['iterations'] for trained in before['trainings']] == [50, 50]
     for trained in before['trainings']:
         points = [point['iteration'] for point in trained['curve']]
         assert points == list(
             range(trained['iterations'] // 10, trained['iterations'] + 1, trained['iterations'] // 10)
         )
         assert trained['curve'][-1]['data set'] == trained['mIoU']
-    assert '4 trainings, 4 of them done before' in compare()
+    assert '2 trainings, 2 of them done before' in compare()
     assert results_in(compared)['trainings'] == before['trainings']
 
 
 def test_stopped_by_ctrl_c_it_goes_on_to_the_same_result(compare, compared, tmp_path, command_of, environment):
     """Without workers the weights are the same, bit by bit."""
     compare()
-    arguments = [CONFIG.format('ce'), '--schedule', 'long', '--out', tmp_path]
-    folder = tmp_path / 'long' / 'tiny-unet_ce_lts' / 'lr' / 'seed0'
+    arguments = [CONFIG.format('ce'), '--out', tmp_path]
+    folder = tmp_path / 'short' / 'tiny-unet_ce_lts' / 'lr' / 'seed0'
 
     def start():
         return subprocess.Popen(
@@ -98,10 +98,10 @@ def test_stopped_by_ctrl_c_it_goes_on_to_the_same_result(compare, compared, tmp_
     said, _ = start().communicate(timeout=200)
     [ours] = results_in(tmp_path)['trainings']
     assert ours['starts'] == 2
-    whole = results_in(compared)['trainings'][2]
+    whole = results_in(compared)['trainings'][0]
     assert ours['curve'] == whole['curve']
     assert ours['IoU'] == whole['IoU']
-    theirs = np.load(compared / 'long' / 'tiny-unet_ce_lts' / 'lr' / 'seed0' / 'last.npz')
+    theirs = np.load(compared / 'short' / 'tiny-unet_ce_lts' / 'lr' / 'seed0' / 'last.npz')
     for name, array in np.load(folder / 'last.npz').items():
         np.testing.assert_array_equal(array, theirs[name])
 

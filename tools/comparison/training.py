@@ -33,11 +33,8 @@ def train_and_score(job: Job, report: Callable[[float], None]) -> None:
     init_default_scope(cfg.get('default_scope', 'mmseg'))
     start = time.monotonic()
     runner = Runner.from_cfg(cfg)
-    watch = Watch(job.work_dir, report)
-    runner.register_hook(watch)
+    runner.register_hook(Watch(job.work_dir, report))
     runner.train()
-    if watch.last_iteration < runner.iter:  # stopped between its last checkpoint and its last validation
-        runner.val_loop.run()
     seconds = time.monotonic() - start
     write_atomically(job.work_dir / RESULT, summary(job, started, runner, seconds))
 

@@ -42,11 +42,13 @@ class Watch(Hook):
     @property
     def last_iteration(self) -> int:
         """The iteration of the last validation."""
-        return self.curve[-1]['iteration'] if self.curve else -1
+        return self.curve[-1]['iteration'] if self.curve else 0
 
     def before_train(self, runner: Runner) -> None:
-        """Forget what came after the checkpoint that a training goes on from."""
+        """Go on from a checkpoint: forget what came after it, and validate where the stop came before that."""
         self.curve = [point for point in self.curve if point['iteration'] <= runner.iter]
+        if self.last_iteration < runner.iter:
+            runner.val_loop.run()
 
     def after_train_iter(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
         """Tell how far the training is."""
