@@ -41,11 +41,12 @@ class Images:
 def indexing(n: int) -> Case:
     """Which image holds which class, from what is in memory."""
     images = Images(n)
-    steps: dict[str, Step] = {'index_classes, with shares and places': lambda: quietly(index_classes, images)}
+    steps: dict[str, Step] = {}
     if find_spec('mmdet'):
         from mmdet.datasets.samplers import ClassAwareSampler
 
         steps['ClassAwareSampler of MMDetection, images alone'] = lambda: ClassAwareSampler(images, seed=0)
+    steps['index_classes, with shares and places'] = lambda: quietly(index_classes, images)
     return Case('an index of classes in memory', f'{n} images', n, 'images', steps)
 
 
