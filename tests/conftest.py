@@ -1,13 +1,16 @@
 from collections import OrderedDict
+from importlib.util import find_spec
 
 import pytest
-from mmengine.registry import DefaultScope
 
 
 @pytest.fixture(autouse=True)
 def _no_default_scope(monkeypatch):
     """Each test builds by name as in a new process; a Runner, in a shared fixture too, sets the scope for good."""
-    monkeypatch.setattr(DefaultScope, '_instance_dict', OrderedDict())
+    if find_spec('mmengine'):
+        from mmengine.registry import DefaultScope
+
+        monkeypatch.setattr(DefaultScope, '_instance_dict', OrderedDict())
 
 
 @pytest.fixture(autouse=True, scope='session')

@@ -1,3 +1,5 @@
+import needs_openmmlab  # noqa: F401  isort: skip
+
 import tracemalloc
 
 import cv2
@@ -8,28 +10,12 @@ from class_index.test_annotations import Animals, Objects
 from class_index.test_class_index import same
 from mmengine.dataset import ClassBalancedDataset, ConcatDataset, RepeatDataset
 from mmseg.datasets import MultiImageMixDataset
+from numbered import Numbered
 from torch.utils.data import ConcatDataset as TorchConcatDataset
 from torch.utils.data import Subset
 
 from mmseg_nondecomp.class_index import ClassIndex, build, index_classes
 from mmseg_nondecomp.class_index.class_index import ImageClasses
-
-
-class Numbered:
-    """Image ``i`` holds the classes that are given for it."""
-
-    def __init__(self, *categories):
-        self.categories = categories
-        self.metainfo = dict(classes=('a', 'b', 'c'))
-
-    def __len__(self):
-        return len(self.categories)
-
-    def __getitem__(self, image):
-        return self.categories[image]
-
-    def get_cat_ids(self, image):
-        return self.categories[image]
 
 
 @pytest.fixture

@@ -1,10 +1,8 @@
 from fractions import Fraction
-from uuid import uuid4
 
 import pytest
 import torch
 import torch.nn.functional as F
-from mmengine.logging import MessageHub
 from reference import direct_loss as reference
 from torchmetrics.functional.classification import binary_average_precision
 
@@ -241,12 +239,6 @@ def test_what_has_no_order_is_shown_even_in_classes_without_objects(mode):
 
 
 class TestLog:
-    @pytest.fixture
-    def hub(self):
-        hub = MessageHub.get_instance(str(uuid4()))
-        hub.update_info('loop_stage', 'train')
-        return hub
-
     @each_mode
     @pytest.mark.parametrize('class_weight', [None, [1.0, 5.0, 2.0]])
     def test_the_mean_average_precision(self, hub, mode, class_weight):

@@ -1,3 +1,5 @@
+import needs_openmmlab  # noqa: F401  isort: skip
+
 import math
 
 import pytest

@@ -2,7 +2,7 @@ from collections import Counter
 from itertools import islice
 
 import pytest
-from class_index.test_build import Numbered
+from numbered import Numbered
 
 from mmseg_nondecomp import EquiBatchSampler
 

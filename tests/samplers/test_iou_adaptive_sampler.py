@@ -6,7 +6,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
-from class_index.test_build import Numbered
+from numbered import Numbered
 from scipy import stats
 from torch.utils.data import DataLoader
 

@@ -2,7 +2,6 @@ import copy
 import pickle
 
 import pytest
-from mmengine.dataset import BaseDataset, ConcatDataset, RepeatDataset
 from torch.utils.data import DataLoader
 
 from mmseg_nondecomp.samplers.sampled_index import SampledIndex
@@ -43,11 +42,6 @@ def test_what_is_no_integer_stays_so():
         INDEX + 'a'
 
 
-class Data(BaseDataset):
-    def load_data_list(self):
-        return [dict(number=i) for i in range(10)]
-
-
 def found(dataset, num_workers):
     """What the pipeline sees of the index, through a loader."""
     loader = DataLoader(dataset, batch_sampler=[[INDEX]], num_workers=num_workers, collate_fn=list)
@@ -56,8 +50,18 @@ def found(dataset, num_workers):
 
 @pytest.mark.parametrize('num_workers', [0, 2])
 def test_reaches_the_pipeline(num_workers):
-    both = dict(type=ConcatDataset, datasets=[Data(), Data()])
-    for dataset in (RepeatDataset(Data(), 3), ConcatDataset([Data(), Data()]), RepeatDataset(both, 2)):
+    stock = pytest.importorskip('mmengine.dataset')
+
+    class Data(stock.BaseDataset):
+        def load_data_list(self):
+            return [dict(number=i) for i in range(10)]
+
+    both = dict(type=stock.ConcatDataset, datasets=[Data(), Data()])
+    for dataset in (
+        stock.RepeatDataset(Data(), 3),
+        stock.ConcatDataset([Data(), Data()]),
+        stock.RepeatDataset(both, 2),
+    ):
         results = found(dataset, num_workers)
         assert results['number'] == 3
         assert is_same(results['sample_idx'], 3)
