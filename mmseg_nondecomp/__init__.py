@@ -4,6 +4,7 @@ Importing the package registers its components by name in MMEngine's root regist
 """
 
 from importlib.metadata import PackageNotFoundError, version
+from typing import NoReturn
 
 from mmseg_nondecomp import functional
 from mmseg_nondecomp.class_index import ClassIndex, index_classes
@@ -45,6 +46,18 @@ __all__ = [
     'index_classes',
 ]
 
+# The names that are there only with a package of OpenMMLab, and which it is.
+NEEDS = {
+    'DualAscentHook': 'MMEngine',
+    'GroupLabelNoise': 'MMCV',
+    'LossWeightHook': 'MMEngine',
+    'RandomCropOnClass': 'MMCV',
+    'TiledSegmentor': 'MMEngine',
+    'TorchMetricsEvaluator': 'MMEngine',
+    'TrainIoUHook': 'MMEngine',
+    'TrainMetricsHook': 'MMEngine',
+}
+
 if HAS_MMENGINE:
     from mmseg_nondecomp import compat
     from mmseg_nondecomp.evaluation import TorchMetricsEvaluator
@@ -65,3 +78,9 @@ if HAS_MMCV:
     from mmseg_nondecomp.transforms import GroupLabelNoise, RandomCropOnClass
 
     __all__ += ['GroupLabelNoise', 'RandomCropOnClass']
+
+
+def __getattr__(name: str) -> NoReturn:
+    if name in NEEDS:
+        raise ImportError(f'`{name}` needs {NEEDS[name]}: pip install "mmseg_nondecomp[mmseg]".')
+    raise AttributeError(f'module {__name__!r} has no attribute {name!r}')
