@@ -1,0 +1,69 @@
+"""What a release says of itself: its version, how it is cited, its licence, and what it needs."""
+
+import hashlib
+import re
+from pathlib import Path
+
+import tomllib
+import yaml
+
+import mmseg_nondecomp
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
+CITATION = yaml.safe_load((ROOT / 'CITATION.cff').read_text())
+LICENCE = '0ffddef9e48f8a09aed5caf2d44f7ba1c1be2d9b8e0a6f693b1635b2d5566645'
+"""SHA-256 of the words of the Apache License 2.0."""
+PAPERS = {'1704.02966', '1705.08790', '1909.12398', '1511.06411', '1802.07595'}
+
+
+def pins(name):
+    """What a file of requirements pins."""
+    return dict(re.findall(r'^([\w.-]+)==(\S+)$', (ROOT / 'requirements' / name).read_text(), re.MULTILINE))
+
+
+def release(version):
+    return tuple(map(int, re.findall(r'\d+', version)))
+
+
+def test_the_version_is_said_once():
+    assert mmseg_nondecomp.__version__ == PROJECT['version']
+    spelled = re.compile(rf'version\W+{re.escape(PROJECT["version"])}\b', re.IGNORECASE)
+    sources = [*ROOT.glob('mmseg_nondecomp/**/*.py'), ROOT / 'CITATION.cff', ROOT / 'docs/conf.py']
+    assert [path.name for path in sources if spelled.search(path.read_text())] == []
+
+
+def test_the_citation_has_what_the_format_requires():
+    """Citation File Format 1.2.0."""
+    assert {'cff-version', 'message', 'title', 'authors'} <= set(CITATION)
+    assert CITATION['cff-version'] == '1.2.0'
+    assert CITATION['type'] == 'software'
+    assert CITATION['title'] == PROJECT['name']
+    assert CITATION['license'] == PROJECT['license']['text']
+    assert CITATION['authors'] == [{'name': 'mmseg_nondecomp contributors'}]
+
+
+def test_the_citation_names_the_papers():
+    assert {reference['url'].removeprefix('https://arxiv.org/abs/') for reference in CITATION['references']} == PAPERS
+    for reference in CITATION['references']:
+        assert set(reference) == {'type', 'title', 'authors', 'year', 'collection-title', 'url'}
+        assert reference['type'] == 'conference-paper'
+        assert isinstance(reference['year'], int)
+        assert all(set(author) == {'family-names', 'given-names'} for author in reference['authors'])
+
+
+def test_the_licence_is_apache_2_as_published():
+    words = ' '.join((ROOT / 'LICENSE').read_text().split())
+    assert hashlib.sha256(words.encode()).hexdigest() == LICENCE
+
+
+def test_the_oldest_versions_are_the_lower_bounds():
+    oldest = pins('oldest.txt')
+    for requirement in PROJECT['dependencies']:
+        name, bound = requirement.split('>=')
+        parts = len(release(bound))
+        assert release(oldest[name])[:parts] == release(bound), requirement
+
+
+def test_what_is_pinned_besides_is_not_pinned_twice():
+    assert not pins('core.txt').keys() & pins('lock.txt').keys()

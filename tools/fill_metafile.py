@@ -1,0 +1,86 @@
+"""Write the results of configs where OpenMMLab's tools look for them: ``python tools/fill_metafile.py [--check]``.
+
+``configs/long_tail_shapes/metafile.yml`` names every config of its folder. Those for which there are rows in
+``benchmarks/reproduce/table2.json`` get the mIoU that they reach as they are (the short schedule), the mean over seeds.
+``python tools/reproduce.py table2 --seeds 0 1 2`` writes that file; a ``results.json`` of ``tools/compare.py`` can take
+its place. With ``--check`` nothing is written, and it is an error if something would be.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+from reproductions.lmp_table2 import WAYS, config_of
+
+ROOT = Path(__file__).parents[1]
+FOLDER = 'configs/long_tail_shapes'
+METAFILE = f'{FOLDER}/metafile.yml'
+RESULTS = 'benchmarks/reproduce/table2.json'
+COLLECTION = 'Tiny U-Net on LongTailShapes'
+TASK = {'Task': 'Semantic Segmentation', 'Dataset': 'LongTailShapes'}
+
+
+def main() -> None:
+    """Write the metafile, or look whether it is as it would be written."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('--check', action='store_true', help='write nothing; fail if the file is out of date')
+    args = parser.parse_args()
+    try:
+        text = metafile(ROOT)
+    except ValueError as error:
+        sys.exit(str(error))
+    path = ROOT / METAFILE
+    if path.is_file() and path.read_text() == text:
+        return
+    if args.check:
+        sys.exit(f'{METAFILE} is out of date. Run `python tools/fill_metafile.py`.')
+    path.write_text(text)
+    print(f'{METAFILE} is written')
+
+
+def metafile(root: Path) -> str:
+    """The text of the metafile, with the results that there are.
+
+    Raises:
+        ValueError: If there are results of what is no config of the folder.
+    """
+    results = results_of(root / RESULTS)
+    configs = sorted(path.stem for path in (root / FOLDER).glob('*.py'))
+    if strange := sorted(results.keys() - set(configs)):
+        raise ValueError(f'{RESULTS} has rows that are no config of {FOLDER}: {", ".join(strange)}.')
+    collection = {
+        'Name': COLLECTION,
+        'License': 'Apache License 2.0',
+        'Metadata': {'Training Data': ['LongTailShapes']},
+        'README': f'{FOLDER}/README.md',
+        'Frameworks': ['PyTorch'],
+    }
+    document = {'Collections': [collection], 'Models': [model(name, results.get(name)) for name in configs]}
+    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+
+
+def model(name: str, row: dict[str, str] | None) -> dict[str, Any]:
+    """What is known of a config."""
+    entry = {'Name': name, 'In Collection': COLLECTION, 'Config': f'{FOLDER}/{name}.py'}
+    if row is None:
+        return entry
+    seeds = [key for key in row if key.startswith('seed ')]
+    metrics = {'mIoU': float(row['mIoU'].partition(' ± ')[0])}
+    return {**entry, 'Metadata': {'Seeds': max(1, len(seeds))}, 'Results': [{**TASK, 'Metrics': metrics}]}
+
+
+def results_of(path: Path) -> dict[str, dict[str, str]]:
+    """The rows of the short schedule by the names of their configs; none where there is no such file."""
+    if not path.is_file():
+        return {}
+    report = json.loads(path.read_text())
+    rows = report.get('tables', report.get('results'))['short']
+    stems = {title: Path(config_of(way)).stem for way, title in WAYS.items()}
+    return {stems.get(row['config'], row['config']): row for row in rows}
+
+
+if __name__ == '__main__':
+    main()
