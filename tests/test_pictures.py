@@ -1,0 +1,46 @@
+"""Each picture of the documentation, and each file of results, is made by a command of the repository."""
+
+import importlib
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = [path for folder in ('*.md', 'configs/*/*.md', 'docs/**/*.md') for path in sorted(ROOT.glob(folder))]
+PICTURE = re.compile(r'\]\(([^)\s]+\.(?:png|svg|gif|jpe?g))\)')
+
+
+@pytest.fixture(scope='module')
+def made():
+    """The files that the tools write into the repository, by their commands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / 'tools'))
+        benchmarks = importlib.import_module('benchmark').BENCHMARKS
+        reproductions = importlib.import_module('reproductions.catalogue').REPRODUCTIONS
+        concepts = importlib.import_module('draw_concepts').PICTURES
+    endings = ('json', 'png')
+    return {
+        **{f'benchmarks/{name}.{ending}': f'benchmark.py {name}' for name in benchmarks for ending in endings},
+        **{f'benchmarks/reproduce/{name}.{e}': f'reproduce.py {name}' for name in reproductions for e in endings},
+        **{f'docs/images/{name}.png': f'draw_concepts.py {name}' for name in concepts},
+    }
+
+
+@pytest.mark.parametrize('document', DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_pictures_that_are_shown_can_be_made_again(document, made):
+    for target in PICTURE.findall(document.read_text()):
+        path = (document.parent / target).resolve().relative_to(ROOT)
+        assert str(path) in made, target
+
+
+def test_the_readme_shows_pictures():
+    assert PICTURE.search((ROOT / 'README.md').read_text())
+
+
+def test_results_in_the_repository_can_be_made_again(made):
+    tracked = subprocess.run(
+        ['git', 'ls-files', 'benchmarks', 'docs/images'], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert set(tracked) <= made.keys()
