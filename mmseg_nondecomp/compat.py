@@ -21,6 +21,9 @@ import numpy as np
 import torch
 from torch import serialization
 
+is_compiling = torch.compiler.is_compiling if torch.__version__ >= '2.3' else torch._utils.is_compiling
+"""Whether a graph is being traced."""
+
 LOCAL_ADVICE = (
     'allow what it names with `torch.serialization.add_safe_globals([...])`, or load it once with '
     '`torch.load(path, weights_only=False)` and save the part that you need'

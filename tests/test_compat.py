@@ -348,3 +348,12 @@ def test_missing_pkg_resources_is_announced(monkeypatch):
     monkeypatch.setitem(sys.modules, 'pkg_resources', None)
     with pytest.warns(UserWarning, match='setuptools<82'):
         compat.apply()
+
+
+def test_knows_whether_a_graph_is_traced():
+    @torch.compile(fullgraph=True, backend='eager')
+    def more_in_a_graph(x):
+        return x + 1 if compat.is_compiling() else x
+
+    assert more_in_a_graph(torch.tensor(1.0)) == 2
+    assert not compat.is_compiling()

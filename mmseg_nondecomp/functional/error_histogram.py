@@ -16,6 +16,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from mmseg_nondecomp.compat import is_compiling
+
 ELEMENTS_AT_A_TIME = 1 << 19
 """How many scores the CPU works on at a time: so few that what is computed of them stays in its cache."""
 
@@ -167,7 +169,7 @@ def _role(cell: Tensor, mass: Tensor, errors: Tensor) -> Role:
 def _blocks(scores: Tensor, per_image: bool) -> list[tuple[slice, slice]]:
     """Images and pixels to work on at a time: on the CPU what its cache holds, elsewhere all that share a histogram."""
     n_images, n_classes, n_pixels = scores.shape
-    if scores.device.type != 'cpu' or torch.compiler.is_compiling():
+    if scores.device.type != 'cpu' or is_compiling():
         return [(slice(None), slice(None))] if per_image else [(slice(i, i + 1), slice(None)) for i in range(n_images)]
     step = max(1, ELEMENTS_AT_A_TIME // max(1, n_classes))
     return [

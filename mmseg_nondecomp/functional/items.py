@@ -5,6 +5,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from mmseg_nondecomp.compat import is_compiling
+
 IGNORED_BY_DEFAULT = 255
 
 
@@ -110,4 +112,4 @@ def _check_labels(target: Tensor, valid: Tensor, n_labels: int) -> None:
 
 def can_be_read(tensor: Tensor) -> bool:
     """Whether looking at values costs nothing: on the CPU, and not while a graph is traced."""
-    return tensor.device.type == 'cpu' and type(tensor) is Tensor and not torch.compiler.is_compiling()
+    return tensor.device.type == 'cpu' and type(tensor) is Tensor and not is_compiling()

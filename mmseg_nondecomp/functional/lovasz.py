@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from mmseg_nondecomp.compat import is_compiling
 from mmseg_nondecomp.functional.error_histogram import Cells, error_histogram, side_by_side
 from mmseg_nondecomp.functional.items import Items
 from mmseg_nondecomp.functional.jaccard_shares import shares_of_cells
@@ -52,7 +53,7 @@ class _Sorted(torch.autograd.Function):
         """The losses [R, C] of scores [R, C, P], and their slopes."""
         n_classes = scores.shape[1]
         classes = torch.arange(n_classes, device=scores.device)
-        if scores.device.type == 'cpu' and not torch.compiler.is_compiling():  # A row is sorted faster than many.
+        if scores.device.type == 'cpu' and not is_compiling():  # A row is sorted faster than many.
             slopes, losses = torch.empty_like(scores), scores.new_empty(scores.shape[:2])
             for r, c in itertools.product(range(len(scores)), range(n_classes)):
                 share = target[r, c] if target.is_floating_point() else target[r] == c

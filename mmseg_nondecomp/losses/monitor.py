@@ -1,14 +1,14 @@
 """Numbers that belong beside a loss in the training log."""
 
-import torch
 from torch import Tensor
 
+from mmseg_nondecomp.compat import is_compiling
 from mmseg_nondecomp.registry import HAS_MMENGINE
 
 
 def is_logged() -> bool:
     """Whether a Runner of MMEngine trains, so that what a loss says is written down."""
-    if not HAS_MMENGINE or torch.compiler.is_compiling():
+    if not HAS_MMENGINE or is_compiling():
         return False
     from mmengine.logging import MessageHub
 
