@@ -6,12 +6,13 @@ benchmark leaves ``<name>.json`` and ``<name>.png``; the rows under "table" are 
 (``tools/fill_tables.py``).
 
 Peers that are not installed are left out. Those of the extra ``bench`` install as they are. The others bring a
-torchvision or another torch along, of which their losses need nothing: ``pip install --no-deps --target peers libauc
-segmentation-models-pytorch`` and ``PYTHONPATH=peers`` are enough.
+torchvision or another torch along, of which their losses need nothing: ``pip install --no-deps --target work_dirs/peers
+libauc segmentation-models-pytorch`` and ``PYTHONPATH=work_dirs/peers`` are enough.
 """
 
 import argparse
 import json
+import os
 import platform
 import sys
 import time
@@ -89,6 +90,7 @@ def main() -> None:
 
 def run(name: str, args: argparse.Namespace) -> None:
     """Measure, and leave numbers and a picture."""
+    about = metadata(args)
     begin = time.monotonic()
     results: list[Row] = []
     with warnings.catch_warnings():
@@ -99,7 +101,7 @@ def run(name: str, args: argparse.Namespace) -> None:
             results += measured(case, args.repeats, args.seconds)
             print(f' {time.monotonic() - start:.1f} s', file=sys.stderr, flush=True)
     rows = compact(results)
-    about = metadata(args) | {'seconds': round(time.monotonic() - begin)}
+    about['seconds'] = round(time.monotonic() - begin)
     report = {'metadata': about, 'table': rows, 'results': results}
     numbers, picture = (args.out / f'{name}.{suffix}' for suffix in ('json', 'png'))
     numbers.write_text(json.dumps(report, indent=1, ensure_ascii=False) + '\n')
@@ -115,6 +117,7 @@ def metadata(args: argparse.Namespace) -> dict[str, Any]:
         'machine': platform.machine(),
         'device': 'cpu',
         'threads': args.threads,
+        'load of the machine before': round(os.getloadavg()[0], 1) if hasattr(os, 'getloadavg') else None,
         'most rounds': args.repeats,
         'quick': args.quick,
         'peers': versions(),

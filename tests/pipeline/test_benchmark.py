@@ -95,6 +95,7 @@ def test_leaves_numbers_a_table_and_a_picture(smoke, module, name):
     assert report['metadata']['torch'] == torch.__version__
     assert report['metadata']['quick'] is True
     assert 'mmsegmentation' in report['metadata']['peers']
+    assert {'threads', 'load of the machine before', 'seconds'} <= report['metadata'].keys()
     assert report['table'] == module('benchmarks.table').compact(report['results'])
     assert all(row['median ms'] > 0 and row['rounds'] == 2 for row in report['results'])
     assert (folder / f'{name}.png').read_bytes().startswith(b'\x89PNG')

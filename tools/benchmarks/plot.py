@@ -19,16 +19,22 @@ def draw(results: Sequence[Row], title: str) -> Figure:
     figure = Figure(figsize=(5.4 * n_columns + 1, 4.6 * n_rows), layout='constrained')
     figure.suptitle(title)
     axes = figure.subplots(n_rows, n_columns, squeeze=False).flatten()
-    for axis, group in zip(axes, groups, strict=False):
-        rows = [row for row in results if row['measured'] == group]
+    in_groups = {group: [row for row in results if row['measured'] == group] for group in groups}
+    over_sizes = {group for group, rows in in_groups.items() if len({row['case'] for row in rows}) > 1}
+    names = dict.fromkeys(row['candidate'] for group in groups if group in over_sizes for row in in_groups[group])
+    colors = {name: f'C{i}' for i, name in enumerate(names)}
+    for axis, (group, rows) in zip(axes, in_groups.items(), strict=False):
         axis.set_title(group, fontsize=10)
-        (lines if len({row['case'] for row in rows}) > 1 else bars)(axis, rows)
+        if group in over_sizes:
+            lines(axis, rows, colors)
+        else:
+            bars(axis, rows)
     for axis in axes[len(groups) :]:
         axis.set_axis_off()
     return figure
 
 
-def lines(axis: Axes, rows: Sequence[Row]) -> None:
+def lines(axis: Axes, rows: Sequence[Row], colors: dict[str, str]) -> None:
     """Median times over sizes, with their quartiles; dashed what the others are compared with."""
     for i, name in enumerate(dict.fromkeys(row['candidate'] for row in rows)):
         own = [row for row in rows if row['candidate'] == name]
@@ -41,7 +47,7 @@ def lines(axis: Axes, rows: Sequence[Row]) -> None:
             markersize=4,
             capsize=2,
             linewidth=PEN_WIDTH,
-            color='black' if i == 0 else f'C{i - 1}',
+            color='black' if i == 0 else colors[name],
             linestyle='--' if i == 0 else '-',
         )
     axis.set_xscale('log')
