@@ -34,7 +34,7 @@ def learning_curves(comparison: Comparison, schedule: str) -> Figure:
         axis.set_xlabel('iteration')
         axis.set_ylabel(f'{title} (%)')
         axis.grid(alpha=0.3)
-    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc='outside lower center', ncols=4, frameon=False)
+    figure.legend(*figure.axes[0].get_legend_handles_labels(), loc='outside lower center', ncols=3, frameon=False)
     return figure
 
 

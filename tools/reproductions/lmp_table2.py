@@ -70,7 +70,8 @@ def ranking(comparison: Comparison) -> str:
 def draw(comparison: Comparison) -> Figure:
     """One validation image as some of them see it after the short schedule; below, every seed as a dot."""
     figure = Figure(figsize=(10, 5.4), layout='constrained')
-    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.45))
+    figure.get_layout_engine().set(h_pad=0.1)  # room for the titles
+    above, below = figure.subfigures(2, 1, height_ratios=(1, 1.4))
     trainings = {name: comparison.groups['short'][name][0] for name in comparison.configs if name in SHOWN}
     last = {name: trained.last for name, trained in trainings.items()}
     first = next(iter(last.values()))
