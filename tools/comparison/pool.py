@@ -78,9 +78,8 @@ def run(job: Job, i: int, shares: Any) -> None:
 
 def told(job: Job, failed: bool) -> str:
     """One line about a training that has ended."""
-    name = f'{job.name}, {job.schedule}, seed {job.seed}'
     result = None if failed else result_of(job)
-    return f'{name}: {result["mIoU"]:.2f} mIoU' if result else f'{name}: FAILED, see {job.work_dir / OUTPUT}'
+    return f'{job.work_dir}: {result["mIoU"]:.2f} mIoU' if result else f'{job.work_dir}: FAILED, see its {OUTPUT}'
 
 
 class Line:
