@@ -1,7 +1,10 @@
 """Table 1 of the loss max-pooling paper on LongTailShapes: p with 25 % of the pixels, and other shares with p = 1.3.
 
-All rows but BASE+ are the pooled loss with the paper's sampling, at the configs' schedule. As p grows the optimal
-weights become uniform, so at infinity the pooled loss *is* the mean, and LMP is BASE+ but for roundings.
+All rows but the first are the pooled loss with the paper's sampling, at the configs' schedule. As p grows the optimal
+weights become uniform, so at infinity the pooled loss *is* the mean: over each image, as the paper pools, or with
+``scope='batch'`` over the batch, which is cross-entropy averaged over the pixels that are not ignored
+(``avg_non_ignore=True``). The last two rows are that pair, and have to be one training. BASE+ itself is the stock mean,
+in which ignored pixels count as zeros.
 
 Reference:
     S. Rota Bulò, G. Neuhold, P. Kontschieder: Loss max-pooling for semantic image segmentation. CVPR 2017, section 5.2.
@@ -28,40 +31,49 @@ OUT = Path('work_dirs/lmp-sweep')
 P, RATIO = 1.3, 0.25
 NORMS = (1.0, 1.1, P, 1.7, 2.3, 4.0, math.inf)
 RATIOS = (0.1, RATIO, 0.5)
-BASE_PLUS, GAIN = 'BASE+', 'against BASE+'
+SETTINGS = sorted({*((p, RATIO) for p in NORMS), *((P, ratio) for ratio in RATIOS)})
+BASE_PLUS, LIMIT, MEAN = 'BASE+', 'LMP over the batch, p = ∞', 'BASE+ over valid pixels'
+GAIN = 'against BASE+'
+LOSS = 'model.decode_head.loss_decode'
 Key = str | tuple[float, float]
-"""BASE+, or p and the share of the pixels."""
+"""A name, or p and the share of the pixels."""
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
     """Train each setting, as far as it has not been trained, and compare it with BASE+."""
-    settings = sorted({*((p, RATIO) for p in NORMS), *((P, ratio) for ratio in RATIOS)})
-    jobs: dict[Key, list[Job]] = {
-        BASE_PLUS: [Job(lmp_table2.config_of('ce-iou'), seed, lmp_table2.OUT) for seed in seeds]
-    }
-    jobs |= {setting: [job_of(*setting, seed) for seed in seeds] for setting in settings}
+    jobs = {key: [job_of(key, seed) for seed in seeds] for key in (BASE_PLUS, *SETTINGS, LIMIT, MEAN)}
     train_missing([job for group in jobs.values() for job in group], os.cpu_count() or 1)
     trained = {key: [Trained(result_of(job), job.work_dir) for job in group] for key, group in jobs.items()}
     rows = [row_of(key, group, trained[BASE_PLUS]) for key, group in trained.items()]
     return Reproduction({'rows': rows}, rows, told(trained), draw(trained))
 
 
-def job_of(p: float, ratio: float, seed: int) -> Job:
-    """One training of LMP; that of the configs' own setting is shared with Table 2."""
-    config = lmp_table2.config_of('lmp-iou')
-    if (p, ratio) == (P, RATIO):
-        return Job(config, seed, lmp_table2.OUT)
-    loss = 'model.decode_head.loss_decode'
-    return Job(config, seed, OUT / f'p{p:g}-ratio{ratio:g}', options={f'{loss}.p': p, f'{loss}.ratio': ratio})
+def job_of(key: Key, seed: int) -> Job:
+    """One training; those of the configs' own settings are shared with Table 2."""
+    base, ours = (lmp_table2.config_of(way) for way in ('ce-iou', 'lmp-iou'))
+    if key == BASE_PLUS:
+        return Job(base, seed, lmp_table2.OUT)
+    if key == MEAN:
+        return Job(base, seed, OUT / 'base-valid', options={f'{LOSS}.avg_non_ignore': True})
+    if key == LIMIT:
+        return Job(ours, seed, OUT / 'pinf-batch', options={f'{LOSS}.p': math.inf, f'{LOSS}.scope': 'batch'})
+    if key == (P, RATIO):
+        return Job(ours, seed, lmp_table2.OUT)
+    p, ratio = key
+    return Job(ours, seed, OUT / f'p{p:g}-ratio{ratio:g}', options={f'{LOSS}.p': p, f'{LOSS}.ratio': ratio})
 
 
 def row_of(key: Key, group: list[Trained], base: list[Trained]) -> dict[str, Any]:
     """One row of the table."""
-    against = '' if key == BASE_PLUS else str(gain(group, base))
-    p, ratio = ('', '') if key == BASE_PLUS else (name_of(key[0]), f'{100 * key[1]:.0f} %')
-    seeds = {f'seed {trained["seed"]}': f'{trained["mIoU"]:.2f}' for trained in group}
-    mean = spread_over_seeds([trained['mIoU'] for trained in group])
-    return {'': BASE_PLUS if key == BASE_PLUS else 'LMP', 'p': p, 'share': ratio, **seeds, 'mIoU': mean, GAIN: against}
+    named = isinstance(key, str)
+    return {
+        '': key if named else 'LMP',
+        'p': '' if named else name_of(key[0]),
+        'share': '' if named else f'{100 * key[1]:.0f} %',
+        **{f'seed {trained["seed"]}': f'{trained["mIoU"]:.2f}' for trained in group},
+        'mIoU': spread_over_seeds([trained['mIoU'] for trained in group]),
+        GAIN: '' if key == BASE_PLUS else str(gain(group, base)),
+    }
 
 
 def name_of(p: float) -> str:
@@ -75,24 +87,33 @@ def gain(ours: list[Trained], theirs: list[Trained]) -> Difference:
 
 
 def told(trained: dict[Key, list[Trained]]) -> str:
-    """How far LMP is from BASE+ as p grows, and what the share does."""
-    gains = {key: gain(group, trained[BASE_PLUS]).mean for key, group in trained.items() if key != BASE_PLUS}
+    """What p and the share do, and whether the limit is the mean."""
+    gains = {key: gain(group, trained[BASE_PLUS]).mean for key, group in trained.items()}
     by_norm = ', '.join(f'{gains[p, RATIO]:+.1f} at p = {name_of(p)}' for p in NORMS)
     by_ratio = ', '.join(f'{gains[P, ratio]:+.1f} at {100 * ratio:.0f} %' for ratio in RATIOS)
-    return f'Against BASE+, in points: {by_norm} (25 %); {by_ratio} (p = {P}).'
+    return (
+        f'Against BASE+, in points: {by_norm} (25 %); {by_ratio} (p = {P}). {LIMIT}, and {MEAN} differ by at most '
+        f'{distance(trained[LIMIT], trained[MEAN]):.2g} points at any validation of any seed.'
+    )
+
+
+def distance(ours: list[Trained], theirs: list[Trained]) -> float:
+    """The largest difference in mIoU at any validation."""
+    curves = [[[point['data set'] for point in t['curve']] for t in group] for group in (ours, theirs)]
+    return float(np.abs(np.subtract(*curves)).max())
 
 
 def draw(trained: dict[Key, list[Trained]]) -> Figure:
     """MIoU over p and over the share; every seed as a dot."""
     figure = Figure(figsize=(9, 3.4), layout='constrained')
-    base = np.mean([t['mIoU'] for t in trained[BASE_PLUS]])
     panels = [('p', [(p, RATIO) for p in NORMS]), ('share of the pixels, at least', [(P, ratio) for ratio in RATIOS])]
     for axis, (title, keys) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
         scores = [[t['mIoU'] for t in trained[key]] for key in keys]
         for place, values in enumerate(scores):
             axis.plot([place] * len(values), values, 'o', color='tab:blue', alpha=0.5)
         axis.plot([np.mean(values) for values in scores], color='tab:blue', label='LMP, mean')
-        axis.axhline(base, color='black', linestyle='--', label='BASE+, mean')
+        for key, style in ((BASE_PLUS, '--'), (MEAN, ':')):
+            axis.axhline(np.mean([t['mIoU'] for t in trained[key]]), color='black', linestyle=style, label=key)
         names = [name_of(p) if title == 'p' else f'{100 * ratio:.0f} %' for p, ratio in keys]
         axis.set_xticks(range(len(keys)), names)
         axis.set_xlabel(title)
