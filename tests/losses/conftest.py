@@ -1,4 +1,5 @@
 from collections import OrderedDict
+from importlib.util import find_spec
 from uuid import uuid4
 
 import pytest
@@ -7,15 +8,15 @@ import pytest
 @pytest.fixture
 def no_other_runner(monkeypatch):
     """No hub of another test tells the time."""
-    MessageHub = pytest.importorskip('mmengine.logging').MessageHub
-    monkeypatch.setattr(MessageHub, '_instance_dict', OrderedDict())
+    if find_spec('mmengine'):
+        from mmengine.logging import MessageHub
+
+        monkeypatch.setattr(MessageHub, '_instance_dict', OrderedDict())
 
 
 @pytest.fixture
 def hub(no_other_runner):
     """The message hub of a Runner that trains."""
-    from mmengine.logging import MessageHub
-
-    hub = MessageHub.get_instance(str(uuid4()))
+    hub = pytest.importorskip('mmengine.logging').MessageHub.get_instance(str(uuid4()))
     hub.update_info('loop_stage', 'train')
     return hub
