@@ -41,9 +41,10 @@ def command_of(scenes):
     return command
 
 
-@pytest.fixture(scope='session')
+@pytest.fixture
 def environment():
-    return {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHON': sys.executable}
+    """The environment of a script, with what a test has set when it asks."""
+    return lambda: {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHON': sys.executable}
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def tool(command_of, environment):
         done = subprocess.run(
             command_of(script, *arguments, options=options),
             cwd=ROOT,
-            env=environment,
+            env=environment(),
             capture_output=True,
             text=True,
             timeout=300,

@@ -72,7 +72,7 @@ def test_stopped_by_ctrl_c_it_goes_on_to_the_same_result(compare, compared, tmp_
         return subprocess.Popen(
             command_of('compare.py', *arguments, options=LENGTH),
             cwd=ROOT,
-            env=environment,
+            env=environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
