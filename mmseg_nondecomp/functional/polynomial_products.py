@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 
@@ -50,7 +49,8 @@ def product_tree(leaves: Tensor, k: int, arithmetic: Arithmetic) -> list[Tensor]
     """
     level, levels = leaves, []
     while level.shape[1] > 1:
-        level = F.pad(level, (0, 0, 0, level.shape[1] % 2), value=arithmetic.zero)
+        if level.shape[1] % 2:
+            level = torch.cat([level, torch.full_like(level[:, :1], arithmetic.zero)], 1)
         levels.append(level)
         first, second = level.chunk(2, 1)
         level = arithmetic.product(first, second, k)
