@@ -94,7 +94,8 @@ class TestLmpTiling:
     def module(self, experiments, monkeypatch, tmp_path):
         """One loss, a training of one step, and two images to predict."""
         module = experiments('lmp_tiling')
-        monkeypatch.setattr(experiments('trained_model'), 'WORK_DIRS', tmp_path / 'work_dirs')
+        monkeypatch.setattr(module, 'OUT', tmp_path / 'work_dirs')
+        monkeypatch.chdir(ROOT)
         options = {
             'train_cfg.max_iters': 1,
             'train_cfg.val_interval': 1,
@@ -108,11 +109,10 @@ class TestLmpTiling:
                 f'{part}_dataloader.persistent_workers': False,
             }
         monkeypatch.setattr(module, 'OPTIONS', options)
-        monkeypatch.setattr(module, 'FOLDER', ROOT / module.FOLDER)
         monkeypatch.setattr(module, 'CONFIGS', {'cross-entropy': module.CONFIGS['cross-entropy']})
         return module
 
-    def test_leaves_tables_a_picture_and_a_sentence_and_trains_once(self, module, experiments, monkeypatch):
+    def test_leaves_tables_a_picture_and_a_sentence_and_trains_once(self, module, monkeypatch):
         monkeypatch.setattr(module, 'OVERLAPS', {64: (0, 32)})
         monkeypatch.setattr(module, 'WAYS', [way for way in module.WAYS if way.size != 32 and way.overlap != 16])
         done = module.reproduce([0])
@@ -123,14 +123,14 @@ class TestLmpTiling:
         assert all(0 <= run['miou'] <= 100 for run in done.results['runs'])
         assert 'cross-entropy, tiles of 64: side by side ' in done.found
         assert len(done.figure.axes) == 2
-        monkeypatch.setattr(experiments('trained_model'), 'Runner', None)
-        config = module.FOLDER / module.CONFIGS['cross-entropy']
-        assert module.trained(config, 0, module.OPTIONS).exists()
-        with pytest.raises(AttributeError):
-            module.trained(config, 1, module.OPTIONS)
+        monkeypatch.setattr(importlib.import_module('comparison.pool'), 'train', None)
+        [training] = module.trained([0])
+        assert training.checkpoint.exists()
+        with pytest.raises(TypeError):
+            module.trained([1])
 
     def test_ways_are_models_of_the_same_weights(self, module, tmp_path):
-        config = module.FOLDER / module.CONFIGS['cross-entropy']
+        config = Path(module.CONFIGS['cross-entropy'])
         with DefaultScope.overwrite_default_scope('mmseg'):
             torch.manual_seed(0)
             stock = module.MODELS.build(module.Config.fromfile(config).model)

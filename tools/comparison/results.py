@@ -20,6 +20,11 @@ class Trained:
         return self.result[key]
 
     @property
+    def checkpoint(self) -> Path:
+        """The weights at its end."""
+        return self.work_dir / Path((self.work_dir / 'last_checkpoint').read_text()).name
+
+    @property
     def last(self) -> dict[str, Any]:
         """Areas of each image and class, and thumbnails, at the last validation."""
         with np.load(self.work_dir / LAST) as file:

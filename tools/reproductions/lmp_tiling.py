@@ -14,6 +14,7 @@ Reference:
     https://arxiv.org/abs/1704.02966
 """
 
+import os
 import statistics
 import time
 from collections.abc import Sequence
@@ -21,6 +22,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from comparison.job import Job
+from comparison.pool import train_missing
+from comparison.results import Trained
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from mmengine.config import Config
@@ -29,11 +33,11 @@ from mmengine.runner import load_checkpoint
 from torch import Tensor, nn
 
 from mmseg_nondecomp.metrics import JaccardIndexByImage
-from reproductions import Reproduction, spread_over_seeds
-from reproductions.trained_model import trained
+from reproductions import Reproduction, lmp_table2, spread_over_seeds
 
-FOLDER = Path('configs/long_tail_shapes')
-CONFIGS = {'cross-entropy': 'tiny-unet_ce-iou_lts.py', 'loss max-pooling': 'tiny-unet_lmp-iou_lts.py'}
+OUT = lmp_table2.OUT
+"""Where the trainings are, which are those of Table 2."""
+CONFIGS = {'cross-entropy': lmp_table2.config_of('ce-iou'), 'loss max-pooling': lmp_table2.config_of('lmp-iou')}
 OPTIONS: dict[str, Any] = {}
 """Of the trainings."""
 OVERLAPS = {32: (0, 8, 16), 64: (0, 16, 32)}
@@ -89,10 +93,9 @@ Scores = dict[tuple[str, Way], list[Score]]
 def reproduce(seeds: Sequence[int]) -> Reproduction:
     """Train with both losses for each seed, and predict in all ways."""
     scores: Scores = {(name, way): [] for name in CONFIGS for way in WAYS}
-    for name, file in CONFIGS.items():
-        for seed in seeds:
-            for way, score in measure(FOLDER / file, trained(FOLDER / file, seed, OPTIONS)).items():
-                scores[name, way].append(score)
+    for name, training in zip([name for name in CONFIGS for _ in seeds], trained(seeds), strict=True):
+        for way, score in measure(Path(training['config']), training.checkpoint).items():
+            scores[name, way].append(score)
     rows = [row_of(scores, name, way) for name, way in scores]
     runs = [
         {'loss': name, **way._asdict(), 'seed': seed, **score._asdict()}
@@ -100,6 +103,13 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
         for seed, score in zip(seeds, group, strict=True)
     ]
     return Reproduction({'ways': rows, 'runs': runs}, rows, found(scores), draw(scores))
+
+
+def trained(seeds: Sequence[int]) -> list[Trained]:
+    """A training of each config and seed, which takes place unless it has before."""
+    jobs = [Job(config, seed, OUT, options=OPTIONS) for config in CONFIGS.values() for seed in seeds]
+    results = train_missing(jobs, os.cpu_count() or 1)
+    return [Trained(result, job.work_dir) for result, job in zip(results, jobs, strict=True)]
 
 
 def measure(config: Path, checkpoint: Path) -> dict[Way, Score]:
