@@ -3,12 +3,10 @@
 import importlib
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
+from documents import DOCUMENTS, ROOT
 
-ROOT = Path(__file__).parents[1]
-DOCUMENTS = [path for folder in ('*.md', 'configs/*/*.md', 'docs/**/*.md') for path in sorted(ROOT.glob(folder))]
 PICTURE = re.compile(r'\]\(([^)\s]+\.(?:png|svg|gif|jpe?g))\)')
 
 

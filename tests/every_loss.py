@@ -1,0 +1,104 @@
+"""Every registered loss with its constructor arguments: a new loss joins all tests of what losses promise by CASES."""
+
+import math
+
+import pytest
+import torch
+
+import mmseg_nondecomp
+
+SOFTMAX, SIGMOID = 'softmax', 'sigmoid'
+CASES = {
+    'LossMaxPooling': [
+        (SOFTMAX, dict()),
+        (SOFTMAX, dict(p=1, scope='batch', loss_weight=0.5)),
+        (SOFTMAX, dict(p=math.inf, class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
+        (SIGMOID, dict(pixel_loss='bce', scope='world')),
+        (SIGMOID, dict(pixel_loss='focal', ratio=0.5)),
+    ],
+    'LovaszSoftmaxLoss': [
+        (SOFTMAX, dict()),
+        (SOFTMAX, dict(bins=None, scope='image', loss_weight=0.5)),
+        (SOFTMAX, dict(classes='all', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0], scope='world')),
+        (SIGMOID, dict(use_sigmoid=True, scope='image')),
+        (SIGMOID, dict(use_sigmoid=True, bins=None, classes=[0, 2])),
+    ],
+    'LovaszHingeLoss': [
+        (SIGMOID, dict()),
+        (SIGMOID, dict(bins=None, scope='image')),
+        (SIGMOID, dict(classes='present', scope='world', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
+    ],
+    'DirectAPLoss': [
+        (SIGMOID, dict()),
+        (SIGMOID, dict(mode='negative', epsilon=1.0, per_class=False)),
+        (SIGMOID, dict(mode='hinge', scope='image', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
+        (SIGMOID, dict(mode='perceptron', scope='world', loss_weight=0.5)),
+    ],
+    'DirectZeroOneLoss': [
+        (SIGMOID, dict(epsilon=4.0)),
+        (SIGMOID, dict(mode='negative', epsilon=4.0, per_class=False)),
+        (SIGMOID, dict(mode='hinge', scope='image', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
+    ],
+    'SMeasureLoss': [
+        (SIGMOID, dict()),
+        (SIGMOID, dict(measure='precision_at_recall', target=0.8, surrogate='hinge', loss_weight=0.5)),
+        (SIGMOID, dict(measure='recall_at_precision', target=0.4, proxy=False, scope='world')),
+        (SIGMOID, dict(measure='auc_roc', anchors=3, class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
+    ],
+    'SmoothTopKLoss': [
+        (SOFTMAX, dict(k=2)),
+        (SOFTMAX, dict(k=1, tau=0.1, loss_weight=0.5)),
+        (SOFTMAX, dict(k=4, margin=0.0)),
+    ],
+    'HardTopKLoss': [
+        (SOFTMAX, dict(k=2)),
+        (SOFTMAX, dict(k=4, margin=2.0, loss_weight=0.5)),
+    ],
+    'SoftIoULoss': [
+        (SOFTMAX, dict()),
+        (SOFTMAX, dict(classes='all', scope='image', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
+        (SIGMOID, dict(use_sigmoid=True, scope='world')),
+    ],
+}
+EVERY = [pytest.param(name, args, id=f'{name} {args}') for name, cases in CASES.items() for _, args in cases]
+WITH_SOFTMAX = [
+    pytest.param(name, args, id=f'{name} {args}')
+    for name, cases in CASES.items()
+    for activation, args in cases
+    if activation == SOFTMAX
+]
+N_CLASSES = 5
+every_loss = pytest.mark.parametrize(('name', 'args'), EVERY)
+
+
+def every_loss_but(*names):
+    return pytest.mark.parametrize(('name', 'args'), [case for case in EVERY if case.values[0] not in names])
+
+
+def build(name, args):
+    return getattr(mmseg_nondecomp, name)(**args)
+
+
+def pixels(dtype=torch.float32, requires_grad=True):
+    """A batch of two images: logits and labels, the right half of which may be told to be ignored."""
+    generator = torch.Generator().manual_seed(0)
+    logits = torch.randn(2, N_CLASSES, 6, 8, generator=generator, dtype=torch.float64).mul(3).to(dtype)
+    labels = torch.randint(0, N_CLASSES, (2, 6, 8), generator=generator)
+    return logits.requires_grad_(requires_grad), labels
+
+
+def items():
+    """The same numbers as a batch of boxes."""
+    logits, labels = pixels(requires_grad=False)
+    return logits.movedim(1, -1).reshape(-1, N_CLASSES).requires_grad_(), labels.flatten()
+
+
+def value_and_gradient(loss, logits, *args, **kwargs):
+    logits = logits.detach().requires_grad_()
+    value = loss(logits, *args, **kwargs)
+    return value.detach(), torch.autograd.grad(value, logits)[0]
+
+
+def assert_same(found, expected, **tolerance):
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other, check_dtype=False, **tolerance)
