@@ -57,8 +57,13 @@ def direct_zero_one_loss(
     return direct_zero_one_losses(scores.unsqueeze(0), (target == 1).unsqueeze(0), valid.unsqueeze(0), epsilon, mode)[0]
 
 
-def direct_zero_one_losses(scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str) -> Tensor:
-    """The loss of each query [K], from [K, n]; float32 or better. See `direct_ap_losses`."""
+def direct_zero_one_losses(
+    scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str, size: Tensor | None = None
+) -> Tensor:
+    """The loss of each query [K], from [K, n]; float32 or better. See `direct_ap_losses`.
+
+    Of queries that have items elsewhere, too, it is the part of these, if ``size`` [K] says how many there are in all.
+    """
     with torch.no_grad():
         exact = scores.detach().double()
         sign = torch.where(is_positive, 1.0, -1.0).double()
@@ -71,9 +76,9 @@ def direct_zero_one_losses(scores: Tensor, is_positive: Tensor, valid: Tensor, e
             losses = ((exact > 0) != is_positive).double()
             low, high = (0.0, epsilon / 2) if mode == 'positive' else (-epsilon / 2, 0.0)
             slope = 2 / epsilon * (_below(margin, high) - _below(margin, low))
-        n = valid.sum(1, keepdim=True).clamp(min=1)
-        gradient = torch.where(valid, -sign * slope, 0) / n
-        losses = torch.where(valid, torch.where(exact.isnan(), torch.nan, losses), 0).sum(1) / n.squeeze(1)
+        n = (valid.sum(1) if size is None else size).clamp(min=1)
+        gradient = torch.where(valid, -sign * slope, 0) / n.unsqueeze(1)
+        losses = torch.where(valid, torch.where(exact.isnan(), torch.nan, losses), 0).sum(1) / n
     return with_gradient(scores, losses, gradient)
 
 

@@ -4,7 +4,9 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.direct_ap_loss import direct_ap_losses
-from mmseg_nondecomp.losses.direct_loss import DirectLoss, Queries
+from mmseg_nondecomp.losses.direct_loss import DirectLoss, QueryLosses
+from mmseg_nondecomp.losses.queries import Queries, of_all_processes
+from mmseg_nondecomp.losses.scope import reduction_over
 from mmseg_nondecomp.registry import MODELS
 
 
@@ -42,7 +44,8 @@ class DirectAPLoss(DirectLoss):
             By default RoI heads are, which expect one, and dense heads are not.
         class_weight: Makes the mean over classes a weighted one.
         scope: ``'image'`` (the mean over images, of maps), ``'batch'`` (of this process), or ``'world'`` (the scores of
-            all processes are ranked; each of them has to call the loss in each step, or the others wait for it).
+            all processes are ranked, those of more than 131 072 items to half a percent; each process has to call the
+            loss in each step, or the others wait for it).
         loss_weight: The factor of this loss in the objective.
         loss_name: The key in the log, by default ``'loss_ap'``.
 
@@ -72,19 +75,21 @@ class DirectAPLoss(DirectLoss):
     default_name = 'loss_ap'
     measure = 'ap'
 
-    def losses(self, queries: Queries, mode: str) -> Tensor:
-        """The loss of each query, of shape [R, S]."""
+    def shared(self, queries: Queries) -> Queries:
+        """The items of all processes with ``scope='world'``: no sum tells where an item is in a ranking."""
+        return of_all_processes(queries) if self.scope == 'world' else queries
+
+    def losses(self, queries: Queries, mode: str) -> QueryLosses:
+        """The loss of each query; one without positives or without negatives has nothing to compare."""
+        scores, is_positive, valid = queries
+        counted = (is_positive & valid).any(2) & (~is_positive & valid).any(2)
         # Of a detector's many classes a batch has few: only these are ranked, and what cannot be, which is shown.
-        unordered = (queries.valid & ~(queries.scores < torch.inf)).any(2)
-        (needed,) = (self.counted(queries) | unordered).flatten().nonzero(as_tuple=True)
+        unordered = (valid & ~(scores < torch.inf)).any(2)
+        (needed,) = (counted | unordered).flatten().nonzero(as_tuple=True)
         scores, is_positive, valid = (part.flatten(0, 1)[needed] for part in queries)
         found = direct_ap_losses(scores, is_positive, valid, self.epsilon, mode)
-        return found.new_zeros(unordered.numel()).index_copy(0, needed, found).view_as(unordered)
-
-    def counted(self, queries: Queries) -> Tensor:
-        """Which queries have positives and negatives, bool of shape [R, S]."""
-        _, is_positive, valid = queries
-        return (is_positive & valid).any(2) & (~is_positive & valid).any(2)
+        losses = found.new_zeros(unordered.numel()).index_copy(0, needed, found).view_as(unordered)
+        return QueryLosses(reduction_over(self.scope).of_the_set(losses), counted, queries.valid.flatten(1).any(1))
 
     def logged(self, losses: Tensor) -> Tensor:
         """The average precisions."""

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -14,21 +13,21 @@ from mmseg_nondecomp.functional.items import class_items, valid_items
 from mmseg_nondecomp.functional.loss_augmented_ranking import check_epsilon
 from mmseg_nondecomp.losses.base import SetLoss, check_reduction
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
-from mmseg_nondecomp.losses.scope import reduction_over
+from mmseg_nondecomp.losses.queries import Queries
 
 LARGEST = 1e30
 """What infinite scores count as where boxes are ranked."""
 
 
-class Queries(NamedTuple):
-    """Sets of items with a score, each of which is a positive or a negative: R sets, S queries in each."""
+class QueryLosses(NamedTuple):
+    """The loss of each query of each set."""
 
-    scores: Tensor
-    """Of shape [R, S, n]."""
-    is_positive: Tensor
-    """Bool, of shape [R, S, n]."""
-    valid: Tensor
-    """Which items count, bool, of shape [R, S, n]."""
+    losses: Tensor
+    """Of shape [R, S]."""
+    counted: Tensor
+    """Which queries have anything to compare, bool of shape [R, S]."""
+    filled: Tensor
+    """Which sets have any item, bool of shape [R]."""
 
 
 class DirectLoss(SetLoss):
@@ -119,20 +118,13 @@ class DirectLoss(SetLoss):
                 'all items together. Heads that need the loss of each item, as PAAHead does, take an elementwise loss '
                 'such as FocalLoss; ATSSHead and FCOSHead take this one. Found "none".'
             )
-        queries = self.queries(pred, target, weight, ignore_index)
-        world_size = reduction_over(self.scope).world_size
-        if world_size > 1:
-            queries = of_all_processes(queries)
-        losses, counted = self.losses(queries, self.mode), self.counted(queries)
+        queries = self.shared(self.queries(pred, target, weight, ignore_index))
+        losses, counted, filled = self.losses(queries, self.mode)
         if is_logged():
             self.log(queries, losses, counted)
         # What is no number is shown, even where the class does not count.
         shown = counted | losses.isnan()
-        loss = class_average(losses, shown, queries.valid.flatten(1).any(1), 'present', self.class_weight)
-        if world_size > 1:
-            # DDP divides the sum of the gradients by the number of processes.
-            loss = loss.detach() + world_size * (loss - loss.detach())
-        return self.loss_weight * loss
+        return self.loss_weight * class_average(losses, shown, filled, 'present', self.class_weight)
 
     def queries(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Queries:
         """What the call holds: each class of each set, or each set, as one query."""
@@ -150,12 +142,12 @@ class DirectLoss(SetLoss):
             each = Queries(*(part.movedim(0, 1).flatten(1).unsqueeze(0) for part in each))
         return each if self.per_class else Queries(*(part.flatten(1).unsqueeze(1) for part in each))
 
-    def losses(self, queries: Queries, mode: str) -> Tensor:
-        """The loss of each query, of shape [R, S]."""
-        raise NotImplementedError
+    def shared(self, queries: Queries) -> Queries:
+        """The queries of the whole set, where sums over the processes do not tell their loss."""
+        return queries
 
-    def counted(self, queries: Queries) -> Tensor:
-        """Which queries have anything to compare, bool of shape [R, S]."""
+    def losses(self, queries: Queries, mode: str) -> QueryLosses:
+        """The loss of each query."""
         raise NotImplementedError
 
     def logged(self, losses: Tensor) -> Tensor:
@@ -168,7 +160,7 @@ class DirectLoss(SetLoss):
         if not counted.any():
             return
         if self.mode in ('hinge', 'perceptron'):
-            losses = self.losses(queries, 'positive')
+            losses = self.losses(queries, 'positive').losses
         log_scalar(f'{self.loss_name}_{self.measure}', self.logged(losses[counted]).mean())
 
     def get_cls_channels(self, num_classes: int) -> int:
@@ -201,30 +193,3 @@ class DirectLoss(SetLoss):
     def extra_repr(self) -> str:
         """The settings, as ``print(model)`` shows them."""
         return f'epsilon={self.epsilon}, mode={self.mode!r}, per_class={self.per_class}, scope={self.scope!r}'
-
-
-def of_all_processes(queries: Queries) -> Queries:
-    """The items of all processes, in the order of their ranks, with the gradient of those of this process.
-
-    A collective: every process has to call it, with any number of items.
-    """
-    scores, is_positive, valid = queries
-    sizes = [torch.zeros(1, dtype=torch.long, device=scores.device) for _ in range(dist.get_world_size())]
-    dist.all_gather(sizes, torch.full_like(sizes[0], scores.shape[2]))
-    lengths = torch.cat(sizes).tolist()
-    longest = max(lengths)
-    if longest == 0:
-        return queries
-    labels = is_positive.to(torch.uint8) + 2 * valid.to(torch.uint8)
-    parts, kinds = (_gathered(each, longest, lengths) for each in (scores.detach(), labels))
-    parts[dist.get_rank()] = scores
-    kind = torch.cat(kinds, 2)
-    return Queries(torch.cat(parts, 2), kind % 2 == 1, kind >= 2)
-
-
-def _gathered(items: Tensor, longest: int, lengths: list[int]) -> list[Tensor]:
-    """The items [R, S, n] of each process, of which there are as many as its length says."""
-    own = F.pad(items, (0, longest - items.shape[2])).contiguous()
-    found = [torch.empty_like(own) for _ in lengths]
-    dist.all_gather(found, own)
-    return [part[..., :length] for part, length in zip(found, lengths, strict=True)]

@@ -3,7 +3,9 @@
 from torch import Tensor
 
 from mmseg_nondecomp.functional.direct_zero_one_loss import direct_zero_one_losses
-from mmseg_nondecomp.losses.direct_loss import DirectLoss, Queries
+from mmseg_nondecomp.losses.direct_loss import DirectLoss, QueryLosses
+from mmseg_nondecomp.losses.queries import Queries
+from mmseg_nondecomp.losses.scope import reduction_over
 from mmseg_nondecomp.registry import MODELS
 
 
@@ -51,14 +53,15 @@ class DirectZeroOneLoss(DirectLoss):
     default_name = 'loss_zero_one'
     measure = 'error'
 
-    def losses(self, queries: Queries, mode: str) -> Tensor:
-        """The loss of each query, of shape [R, S]."""
+    def losses(self, queries: Queries, mode: str) -> QueryLosses:
+        """The loss of each query; one without items has nothing to compare."""
+        over = reduction_over(self.scope)
+        shape = queries.scores.shape[:2]
         scores, is_positive, valid = (part.flatten(0, 1) for part in queries)
-        return direct_zero_one_losses(scores, is_positive, valid, self.epsilon, mode).view(queries.scores.shape[:2])
-
-    def counted(self, queries: Queries) -> Tensor:
-        """Which queries have any item, bool of shape [R, S]."""
-        return queries.valid.any(2)
+        size = over(valid.sum(1))
+        losses = over.total(direct_zero_one_losses(scores, is_positive, valid, self.epsilon, mode, size))
+        counted = (size > 0).view(shape)
+        return QueryLosses(losses.view(shape), counted, counted.any(1))
 
     def logged(self, losses: Tensor) -> Tensor:
         """The shares of wrong decisions: the losses themselves."""

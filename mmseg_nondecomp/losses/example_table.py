@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional.project_tau import project_tau
 from mmseg_nondecomp.losses.dual_state import MOST, StepSizes
-from mmseg_nondecomp.losses.scope import rows_of_all_processes
+from mmseg_nondecomp.losses.scope import lengths_by_process, rows_by_process
 
 
 class ExampleTable:
@@ -64,8 +64,9 @@ class ExampleTable:
             return
         finite = scores.isfinite().all(1)
         own = ids[finite].long().to(scores.device), scores[finite].double(), positive[finite].to(torch.uint8)
-        of_all = rows_of_all_processes(*own)
-        self.waiting.append((of_all[0].cpu(), of_all[1].cpu(), of_all[2].cpu().bool()))
+        lengths = lengths_by_process(len(own[0]), scores.device)
+        of_all = [torch.cat(rows_by_process(part, lengths)).cpu() for part in own]
+        self.waiting.append((of_all[0], of_all[1], of_all[2].bool()))
 
     def descend(self, epsilon: Tensor, pay: Tensor, sizes: StepSizes) -> None:
         """Start the variables of new examples, take the scores of all that wait, and move their τ downhill."""

@@ -49,24 +49,30 @@ class SumOverProcesses:
         scaled = part * self.world_size
         return scaled + (self(part.detach().clone()) - scaled).detach()
 
+    def of_the_set(self, loss: Tensor) -> Tensor:
+        """A loss that each process has of the whole set, with the gradient that makes DDP's average that of the set."""
+        if self.world_size == 1:
+            return loss
+        return loss.detach() + self.world_size * (loss - loss.detach())
 
-def rows_of_all_processes(*parts: Tensor) -> tuple[Tensor, ...]:
-    """The rows of tensors of one length, those of all processes in the order of their ranks.
 
-    A collective: every process has to call it, with any number of rows.
-    """
-    if not _in_a_group() or dist.get_world_size() == 1:
-        return parts
-    lengths = [torch.zeros((), dtype=torch.long, device=parts[0].device) for _ in range(dist.get_world_size())]
-    dist.all_gather(lengths, torch.full_like(lengths[0], len(parts[0])))
-    longest = int(max(lengths))
-    gathered = []
-    for part in parts:
-        own = torch.cat([part, part.new_zeros(longest - len(part), *part.shape[1:])])
-        found = [torch.empty_like(own) for _ in lengths]
-        dist.all_gather(found, own)
-        gathered.append(torch.cat([rows[: int(length)] for rows, length in zip(found, lengths, strict=True)]))
-    return tuple(gathered)
+def lengths_by_process(length: int, device: torch.device) -> list[int]:
+    """How many rows each process has, by rank. A collective: every process has to call it."""
+    if not _in_a_group():
+        return [length]
+    lengths = [torch.zeros(1, dtype=torch.long, device=device) for _ in range(dist.get_world_size())]
+    dist.all_gather(lengths, torch.full_like(lengths[0], length))
+    return torch.cat(lengths).tolist()
+
+
+def rows_by_process(own: Tensor, lengths: list[int]) -> list[Tensor]:
+    """The rows of a tensor of each process, by rank. A collective, unless there is one process or no row at all."""
+    if len(lengths) == 1 or max(lengths) == 0:
+        return [own] * len(lengths)
+    own = torch.cat([own, own.new_zeros(max(lengths) - len(own), *own.shape[1:])])
+    found = [torch.empty_like(own) for _ in lengths]
+    dist.all_gather(found, own)
+    return [rows[:length] for rows, length in zip(found, lengths, strict=True)]
 
 
 def mean_over_sets(row_losses: Tensor, valid: Tensor) -> Tensor:
