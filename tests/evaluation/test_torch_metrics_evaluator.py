@@ -10,6 +10,7 @@ from mmengine.structures import InstanceData, PixelData
 from mmseg.evaluation import IoUMetric
 from mmseg.structures import SegDataSample
 from predicted_maps import COUNT, N_CLASSES, NAMES, OF_STOCK, TORCHMETRICS, LabelMaps
+from processes import find_as_a_process, found_by_ranks
 from torch.utils.data import BatchSampler
 from torchmetrics import Metric, MetricCollection
 from torchmetrics.classification import (
@@ -18,7 +19,6 @@ from torchmetrics.classification import (
     MulticlassAveragePrecision,
     MulticlassJaccardIndex,
 )
-from two_processes import find_as_a_process, found_by_two_processes
 
 from mmseg_nondecomp import TorchMetricsEvaluator
 from mmseg_nondecomp.evaluation.matches import hits
@@ -116,7 +116,7 @@ def find(rank):
 
 @pytest.fixture(scope='module')
 def found_by_processes(tmp_path_factory):
-    return found_by_two_processes(__file__, tmp_path_factory.mktemp('evaluator'))
+    return found_by_ranks(__file__, tmp_path_factory.mktemp('evaluator'))
 
 
 @pytest.mark.parametrize('round_up', [True, False])

@@ -8,9 +8,9 @@ from mmengine.registry import DefaultScope
 from mmengine.structures import PixelData
 from mmseg.registry import MODELS
 from mmseg.structures import SegDataSample
+from processes import find_as_a_process, found_by_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from two_processes import find_as_a_process, found_by_two_processes
 
 import mmseg_nondecomp.heads  # noqa: F401
 from mmseg_nondecomp import SMeasureLoss
@@ -345,7 +345,7 @@ def find(rank):
 
 
 def test_two_processes_train_as_one(tmp_path):
-    found = found_by_two_processes(__file__, tmp_path)
+    found = found_by_ranks(__file__, tmp_path)
     for i, loss in enumerate(CASES):
         expected = trained(slice(None), **loss)
         for states in found:

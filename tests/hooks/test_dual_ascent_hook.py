@@ -9,9 +9,9 @@ from mmengine.model import BaseModel, MMDistributedDataParallel
 from mmengine.optim import OptimWrapper
 from mmengine.registry import HOOKS, DefaultScope
 from mmengine.runner import IterBasedTrainLoop, Runner
+from processes import find_as_a_process, found_by_ranks
 from torch import distributed, nn
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler
-from two_processes import find_as_a_process, found_by_two_processes
 
 from mmseg_nondecomp import SMeasureLoss
 from mmseg_nondecomp.hooks import DualAscentHook
@@ -314,7 +314,7 @@ def find(rank):
 
 
 def test_two_processes_draw_the_data_set_together(tmp_path):
-    found, of_the_other = found_by_two_processes(__file__, tmp_path)
+    found, of_the_other = found_by_ranks(__file__, tmp_path)
     assert found == of_the_other
     assert found['batches of 2'] == 2
     assert found['batches of 4'] == found['a batch sampler'] == 1

@@ -12,9 +12,9 @@ from mmengine.runner import Runner
 from mmengine.structures import PixelData
 from mmseg.models.decode_heads import FCNHead
 from mmseg.structures import SegDataSample
+from processes import find_as_a_process, found_by_ranks
 from torch import nn
 from torch.utils.data import BatchSampler, DataLoader
-from two_processes import find_as_a_process, found_by_two_processes
 
 from mmseg_nondecomp import IoUAdaptiveSampler
 from mmseg_nondecomp.functional.jaccard_counts import count_decisions
@@ -341,7 +341,7 @@ def test_is_built_by_name():
 
 
 def test_two_processes_find_what_one_finds(tmp_path):
-    for found in found_by_two_processes(__file__, tmp_path):
+    for found in found_by_ranks(__file__, tmp_path):
         assert torch.equal(found, iterations(0, 1))
 
 

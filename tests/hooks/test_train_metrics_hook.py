@@ -11,6 +11,7 @@ from mmengine.runner import Runner
 from mmengine.structures import PixelData
 from mmseg.models.decode_heads import FCNHead
 from mmseg.structures import SegDataSample
+from processes import find_as_a_process, found_by_ranks
 from torch import nn
 from torch.utils.data import DataLoader
 from torchmetrics.classification import (
@@ -19,7 +20,6 @@ from torchmetrics.classification import (
     MulticlassJaccardIndex,
     MultilabelAccuracy,
 )
-from two_processes import find_as_a_process, found_by_two_processes
 
 from mmseg_nondecomp import TrainMetricsHook
 
@@ -199,7 +199,7 @@ class TestMistakes:
 
 
 def test_two_processes_find_what_one_finds(tmp_path):
-    for found in found_by_two_processes(__file__, tmp_path):
+    for found in found_by_ranks(__file__, tmp_path):
         assert found == pytest.approx(iterations(0, 1), rel=1e-6)
 
 

@@ -2,9 +2,9 @@
 
 import pytest
 import torch
+from processes import find_as_a_process, found_by_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from two_processes import find_as_a_process, found_by_two_processes
 
 from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
 
@@ -85,7 +85,7 @@ def find(rank):
 
 @pytest.fixture(scope='module')
 def found(tmp_path_factory):
-    return found_by_two_processes(__file__, tmp_path_factory.mktemp('s_measure_world'))
+    return found_by_ranks(__file__, tmp_path_factory.mktemp('s_measure_world'))
 
 
 def one_process(data, name):

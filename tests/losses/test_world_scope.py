@@ -4,9 +4,9 @@ import math
 
 import pytest
 import torch
+from processes import find_as_a_process, found_by_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-from two_processes import find_as_a_process, found_by_two_processes
 
 from mmseg_nondecomp import LossMaxPooling, LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss
 
@@ -84,7 +84,7 @@ def find(rank):
 
 @pytest.fixture(scope='module')
 def found(tmp_path_factory):
-    return found_by_two_processes(__file__, tmp_path_factory.mktemp('world'))
+    return found_by_ranks(__file__, tmp_path_factory.mktemp('world'))
 
 
 def one_process(data, loss):

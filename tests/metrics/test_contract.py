@@ -5,8 +5,8 @@ import re
 import pytest
 import torch
 from metric_tester import CHECKS, Case, assert_same, check_found, find_of_cases, union
+from processes import find_as_a_process, found_by_ranks
 from torchmetrics import BootStrapper, ClasswiseWrapper, Metric, MetricCollection, MetricTracker
-from two_processes import find_as_a_process, found_by_two_processes
 
 from mmseg_nondecomp import metrics
 from mmseg_nondecomp.metrics import functional
@@ -144,7 +144,7 @@ def test_bad_arguments_are_named(case, parameter, value, error):
 
 @pytest.fixture(scope='module')
 def found_by_processes(tmp_path_factory):
-    return found_by_two_processes(__file__, tmp_path_factory.mktemp('metrics'))
+    return found_by_ranks(__file__, tmp_path_factory.mktemp('metrics'))
 
 
 @every_case

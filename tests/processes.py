@@ -1,0 +1,58 @@
+"""Run a part of a test in several processes that are joined by gloo."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed
+
+ROOT = Path(__file__).parents[1]
+
+
+def started(test_file: str, folder: Path, n_processes: int, *arguments: str) -> list[subprocess.Popen[str]]:
+    """Processes with the ranks from 0 on, each of which runs a test file that calls `join_the_others`."""
+    paths = [str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH', '')]
+    environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths)), 'OMP_NUM_THREADS': '1'}
+    return [
+        subprocess.Popen(
+            [sys.executable, test_file, str(rank), str(n_processes), str(folder), *arguments],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(n_processes)
+    ]
+
+
+def found_by_ranks(test_file: str, folder: Path, n_processes: int = 2) -> list[Any]:
+    """What the processes found, in the order of their ranks; the test file calls `find_as_a_process`."""
+    processes = started(test_file, folder, n_processes)
+    try:
+        errors = [process.communicate(timeout=240)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0] * n_processes, errors
+    return [torch.load(folder / f'{rank}.pt') for rank in range(n_processes)]
+
+
+def join_the_others(seconds: float = 120) -> tuple[int, Path, list[str]]:
+    """Be one of the processes: its rank, the folder, and further arguments. A collective waits for so many seconds."""
+    rank, n_processes, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    store = distributed.FileStore(str(folder / 'store'), n_processes)
+    distributed.init_process_group(
+        'gloo', store=store, rank=rank, world_size=n_processes, timeout=timedelta(seconds=seconds)
+    )
+    return rank, folder, sys.argv[4:]
+
+
+def find_as_a_process(find: Callable[[int], Any]) -> None:
+    """Be one of the processes: join the others, and leave what is found for a rank in the folder."""
+    rank, folder, _ = join_the_others()
+    torch.save(find(rank), folder / f'{rank}.pt')
+    distributed.destroy_process_group()
