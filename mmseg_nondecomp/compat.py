@@ -12,6 +12,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pickle import UnpicklingError
@@ -38,7 +39,7 @@ def apply() -> None:
     if find_spec('mmengine') is None:
         return
     _name_installed_packages()
-    if find_spec('pkg_resources') is None:
+    if _needs_pkg_resources() and find_spec('pkg_resources') is None:
         warnings.warn(
             'MMEngine finds `mmseg::` configs with `pkg_resources`, which setuptools 82 removed. '
             'If your configs inherit from them: `pip install "setuptools<82"`.',
@@ -59,6 +60,13 @@ def _name_installed_packages() -> None:
             MODULE2PACKAGE[module] = providers[0]
 
 
+def _needs_pkg_resources() -> bool:
+    """Whether MMEngine imports it to find a package; OneDL does without."""
+    from mmengine.utils import get_installed_path
+
+    return 'pkg_resources' in get_installed_path.__code__.co_names
+
+
 def _replace_loaders() -> None:
     from mmengine.runner import checkpoint
 
@@ -66,6 +74,9 @@ def _replace_loaders() -> None:
     # The loaders of https://, openmmlab://, torchvision:// and mmcls:// call each other directly, not through their
     # registration: this function is what they share.
     checkpoint.load_url = load_from_url
+    # OneDL's other loaders share a function that loads what is refused a second time, unrestricted.
+    if hasattr(checkpoint, '_safe_torch_load'):
+        checkpoint._safe_torch_load = partial(torch.load, weights_only=True)
 
 
 def load_from_local(filename: str, map_location: Any = None) -> Any:
