@@ -221,7 +221,7 @@ class _Histogram(torch.autograd.Function):
             rows = (table[images] if ctx.per_image else table).expand(len(cells[0]), -1, -1)
             of_pixel = mass[images, pixels].unsqueeze(1)
             if len(cells) == 1:
-                torch.mul(rows.gather(2, cells[0]), of_pixel, out=found[images, :, pixels])
+                found[images, :, pixels] = rows.gather(2, cells[0]).mul_(of_pixel)
             else:
                 absent, present = (rows.gather(2, cell) for cell in cells)
                 share = target[images, :, pixels]

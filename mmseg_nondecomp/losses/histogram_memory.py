@@ -18,13 +18,14 @@ class HistogramMemory(nn.Module):
     def __init__(self, batches: int) -> None:
         super().__init__()
         self.batches = batches
-        self.kept: list[Tensor] = []
+        self.kept: Tensor | None = None
+        """Histograms [K, 1, C, 2, B + 1], oldest first; of 0 where there was no batch, so that a graph fits them all."""
 
     def past(self, like: Tensor) -> Tensor:
         """The mass of the batches kept, in the cells of a histogram [1, C, 2, 3 B + 1]."""
-        if not self.kept:
+        if self.kept is None:
             return torch.zeros_like(like)
-        total = torch.stack(self.kept).sum(0).to(like)
+        total = self.kept.sum(0).to(like)
         if total.shape[:3] != like.shape[:3]:
             raise ValueError(
                 f'Parameter `pred` should keep its number of channels while a memory is kept. Found histograms of '
@@ -36,15 +37,19 @@ class HistogramMemory(nn.Module):
     def remember(self, mass: Tensor) -> None:
         """Keep a histogram [1, C, 2, 3 B + 1] and forget the oldest."""
         coarse = mass[..., 1:].unflatten(-1, (-1, 3)).sum(-1)
-        self.kept = [*self.kept, torch.cat([mass[..., :1], coarse], -1)][-self.batches :]
+        latest = torch.cat([mass[..., :1], coarse], -1).unsqueeze(0)
+        before = latest.new_zeros(self.batches, *latest.shape[1:]) if self.kept is None else self.kept.to(latest.device)
+        self.kept = torch.cat([before[1:], latest])
 
     def get_extra_state(self) -> Tensor:
         """The histograms, oldest first, for ``state_dict``."""
-        return torch.stack(self.kept) if self.kept else torch.zeros(0)
+        return torch.zeros(0) if self.kept is None else self.kept
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take the histograms of a checkpoint."""
-        self.kept = list(state.unbind(0))[-self.batches :]
+        missing = max(self.batches - len(state), 0)
+        nothing = state.new_zeros(missing, *state.shape[1:])
+        self.kept = torch.cat([nothing, state[-self.batches :]]) if len(state) else None
 
     def extra_repr(self) -> str:
         """The setting, as ``print(model)`` shows it."""

@@ -1,3 +1,4 @@
+import pytest
 import torch
 
 from mmseg_nondecomp.functional.error_histogram import ProbabilityCells
@@ -30,15 +31,35 @@ def test_mass_stays_in_its_bin_and_errors_of_zero_stay_apart():
     torch.testing.assert_close(bins.sum(-1), histogram(0)[..., 1:].unflatten(-1, (BINS, 3)).sum(-1))
 
 
-def test_state_is_taken_up_to_the_number_of_batches():
-    memory, shorter = HistogramMemory(3), HistogramMemory(2)
+@pytest.mark.parametrize('batches', [2, 5])
+def test_state_is_taken_up_to_the_number_of_batches(batches):
+    memory, other = HistogramMemory(3), HistogramMemory(batches)
     for seed in range(3):
         memory.remember(histogram(seed))
-    shorter.load_state_dict(memory.state_dict())
-    assert torch.equal(torch.stack(shorter.kept), torch.stack(memory.kept[1:]))
-    empty = HistogramMemory(3)
-    empty.load_state_dict(HistogramMemory(3).state_dict())
-    assert empty.kept == []
+    other.load_state_dict(memory.state_dict())
+    other.remember(histogram(3))
+    same = HistogramMemory(batches)
+    for seed in range(4):
+        same.remember(histogram(seed))
+    assert torch.equal(other.past(histogram(0)), same.past(histogram(0)))
+
+
+def test_state_of_nothing_is_nothing():
+    memory = HistogramMemory(3)
+    memory.remember(histogram(0))
+    memory.load_state_dict(HistogramMemory(3).state_dict())
+    assert memory.kept is None
+
+
+def test_goes_on_where_the_predictions_are():
+    """A checkpoint is loaded to the CPU."""
+    memory, other = HistogramMemory(2), HistogramMemory(2)
+    memory.remember(histogram(0))
+    other.load_state_dict(memory.state_dict())
+    elsewhere = histogram(1).to('meta')
+    assert other.past(elsewhere).device == elsewhere.device
+    other.remember(elsewhere)
+    assert other.kept.device == elsewhere.device
 
 
 def test_loss_of_the_past_is_at_the_middle_of_its_cells():
