@@ -19,7 +19,7 @@ class HistogramMemory(nn.Module):
         super().__init__()
         self.batches = batches
         self.kept: Tensor | None = None
-        """Histograms [K, 1, C, 2, B + 1], oldest first; of 0 where there was no batch, so that a graph fits them all."""
+        """Histograms [K, 1, C, 2, B + 1], oldest first; of 0 where there was no batch, so that one graph fits all."""
 
     def past(self, like: Tensor) -> Tensor:
         """The mass of the batches kept, in the cells of a histogram [1, C, 2, 3 B + 1]."""
