@@ -4,21 +4,21 @@ Since torch 2.6 `torch.load` refuses what MMEngine saves next to the weights: lo
 arrays and scalars, `ConfigDict`, and functions of classes, which pickle spells as a call of `getattr`. The usual cure,
 to put these names on torch's allow-list, undoes the protection: `getattr` reaches any attribute, and `numpy.ndarray`
 with `numpy.dtype` reads the bytes of a file as pointers to objects. Here each name is answered by a *stand-in* that
-takes the data, checks them, and can do nothing else.
+takes the data, checks them, and can do nothing else (`stand_ins.py`). What was loaded gives MMEngine no orders
+(`checkpoint_orders.py`).
 """
 
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from importlib import metadata
 from importlib.util import find_spec
 from pickle import UnpicklingError
-from typing import Any, SupportsIndex
+from typing import Any
 
-import numpy as np
 import torch
 from torch import serialization
 
@@ -77,6 +77,22 @@ def _replace_loaders() -> None:
     # OneDL's other loaders share a function that loads what is refused a second time, unrestricted.
     if hasattr(checkpoint, '_safe_torch_load'):
         checkpoint._safe_torch_load = partial(torch.load, weights_only=True)
+    _give_no_orders(checkpoint.CheckpointLoader)
+
+
+def _give_no_orders(loader: Any) -> None:
+    """Has MMEngine's loader of checkpoints, whatever they are loaded from, hand on what gives no orders."""
+    from .checkpoint_orders import without_orders
+
+    load = loader.load_checkpoint.__func__
+    if hasattr(load, '__wrapped__'):  # By an earlier call.
+        return
+
+    @wraps(load)
+    def load_without_orders(cls: type, filename: str, *args: Any, **kwargs: Any) -> Any:
+        return without_orders(load(cls, filename, *args, **kwargs), filename)
+
+    loader.load_checkpoint = classmethod(load_without_orders)
 
 
 def load_from_local(filename: str, map_location: Any = None) -> Any:
@@ -88,17 +104,22 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
 
     Raises:
         FileNotFoundError: If there is no such file.
-        UnpicklingError: If the file needs anything else. The message says what, and how to allow it.
+        PermissionError: If it cannot be read.
+        UnpicklingError: If the file needs anything else, or is damaged. The message says what, and how to allow it.
     """
     filename = os.path.expanduser(filename)
     if not os.path.isfile(filename):
         raise FileNotFoundError(f'{filename} can not be found.')
-    with _stand_ins_allowed():
+    with _stand_ins_allowed(), torch.sparse.check_sparse_tensor_invariants(True):
         try:
             # `weights_only=True` is the default; unsaid, torch's environment switches keep working.
             return torch.load(filename, map_location=map_location)
         except UnpicklingError as error:
             raise _refusal(filename, error, LOCAL_ADVICE) from error
+        except PermissionError:
+            raise
+        except Exception as error:  # There is no telling what a damaged file makes its reader raise.
+            raise UnpicklingError(f'{filename} cannot be loaded: {type(error).__name__}: {error}') from error
 
 
 def load_from_url(url: str, **kwargs: Any) -> Any:
@@ -111,10 +132,11 @@ def load_from_url(url: str, **kwargs: Any) -> Any:
     Raises:
         UnpicklingError: If the file holds more than weights. The message says what to do.
     """
-    try:
-        return torch.hub.load_state_dict_from_url(url, **kwargs, weights_only=True)
-    except UnpicklingError as error:
-        raise _refusal(url, error, 'download it and give its path instead of the URL') from error
+    with torch.sparse.check_sparse_tensor_invariants(True):
+        try:
+            return torch.hub.load_state_dict_from_url(url, **kwargs, weights_only=True)
+        except UnpicklingError as error:
+            raise _refusal(url, error, 'download it and give its path instead of the URL') from error
 
 
 def _refusal(source: str, error: UnpicklingError, advice: str) -> UnpicklingError:
@@ -131,7 +153,9 @@ def _refusal(source: str, error: UnpicklingError, advice: str) -> UnpicklingErro
 @contextmanager
 def _stand_ins_allowed() -> Iterator[None]:
     """Like `torch.serialization.safe_globals`, but wins over what a user allowed by that name."""
-    stand_ins = _stand_ins()
+    from .stand_ins import stand_ins_by_name
+
+    stand_ins = stand_ins_by_name()
     ours: list[Any] = [(value, name) for name, value in stand_ins.items()]
     before = serialization.get_safe_globals()
     serialization.clear_safe_globals()
@@ -147,82 +171,3 @@ def _stand_ins_allowed() -> Iterator[None]:
 
 def _name(entry: Any) -> str:
     return entry[1] if isinstance(entry, tuple) else f'{entry.__module__}.{entry.__qualname__}'
-
-
-def _stand_ins() -> dict[str, Any]:
-    """What answers, while a checkpoint is loaded, for the names that MMEngine's state needs."""
-    from mmengine.config import ConfigDict
-
-    stand_ins: dict[str, Any] = {
-        'builtins.bytes': bytes,  # Pickle's spelling of an empty array's data.
-        'builtins.getattr': _get_function,
-        'numpy.dtype': _DType,
-        'numpy.ndarray': _Array,
-        'mmengine.config.config.ConfigDict': ConfigDict,
-        'mmengine.logging.history_buffer.HistoryBuffer': _HistoryBuffer,
-        'mmengine.optim.scheduler.param_scheduler.OneCycleParamScheduler': _OneCycle,
-    }
-    for core in ('core', '_core'):  # NumPy 1 and 2, whichever wrote the file.
-        stand_ins[f'numpy.{core}.multiarray._reconstruct'] = _new_array
-        stand_ins[f'numpy.{core}.multiarray.scalar'] = _scalar
-    return stand_ins
-
-
-class _DType:
-    """Stands in for `numpy.dtype`, whose `__setstate__` accepts object fields and wrong sizes."""
-
-    def __init__(self, code: str, align: bool, copy: bool) -> None:
-        if not isinstance(code, str) or np.dtype(code).kind not in 'biufcSU':
-            raise UnpicklingError(f'NumPy data of type {code!r} are neither numbers nor text')
-        self.dtype = np.dtype(code)
-
-    def __setstate__(self, state: tuple) -> None:
-        self.dtype = self.dtype.newbyteorder(state[1])
-
-
-class _Array(np.ndarray):
-    """Stands in for `numpy.ndarray`, whose constructor takes bytes for pointers to objects."""
-
-    def __new__(cls) -> '_Array':
-        return super().__new__(cls, 0)
-
-    def __setstate__(self, state: tuple) -> None:
-        version, shape, dtype, fortran_order, data = state
-        super().__setstate__((version, shape, dtype.dtype, fortran_order, data))
-
-    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
-        return self.view(np.ndarray).__reduce_ex__(protocol)  # Saved again, it is NumPy's own.
-
-
-def _new_array(subtype: type, shape: tuple, code: bytes) -> _Array:
-    return _Array()
-
-
-def _scalar(dtype: _DType, data: bytes) -> Any:
-    return np.ndarray((), dtype.dtype, data)[()]
-
-
-class _HistoryBuffer:
-    """Stands in for `HistoryBuffer`, whose `__setstate__` replaces methods of the whole class."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        from mmengine.logging import HistoryBuffer
-
-        self.__class__ = HistoryBuffer
-        self.__init__(state['_log_history'], state['_count_history'], state['max_length'])  # type: ignore[misc]
-
-
-class _OneCycle:
-    """Stands in for `OneCycleParamScheduler`, only ever named as the owner of its annealing."""
-
-
-def _get_function(owner: type, name: str) -> Callable:
-    """Stands in for `getattr`, with which pickle spells a function of a class."""
-    from mmengine.logging import HistoryBuffer
-    from mmengine.optim import OneCycleParamScheduler
-
-    if owner is _HistoryBuffer and name in ('min', 'max', 'mean', 'current'):
-        return getattr(HistoryBuffer, name)
-    if owner is _OneCycle and name in ('_annealing_cos', '_annealing_linear'):
-        return getattr(OneCycleParamScheduler, name)
-    raise UnpicklingError(f'it asks for {name!r} of {owner!r}')

@@ -223,7 +223,7 @@ def test_code_is_refused(tmp_path, content, named):
     ids=['pointers from bytes', 'unset memory', 'too few bytes'],
 )
 def test_memory_is_out_of_reach(tmp_path, content):
-    with pytest.raises((TypeError, ValueError)):
+    with pytest.raises(UnpicklingError, match=r'a\.pth cannot be loaded: (Type|Value)Error'):
         load(save(tmp_path / 'a.pth', content))
 
 
@@ -273,6 +273,35 @@ def test_home_directory(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
     save(tmp_path / 'a.pth', None)
     assert 'state_dict' in load('~/a.pth')
+
+
+@pytest.mark.parametrize('content', [b'', b'PK', b'PK\x03\x04 and no more', b'no checkpoint', b'\x80\x02.'])
+def test_a_damaged_file_is_named(tmp_path, content):
+    path = tmp_path / 'a.pth'
+    path.write_bytes(content)
+    with pytest.raises(UnpicklingError, match=r'a\.pth (cannot be loaded|is refused)'):
+        load(str(path))
+
+
+def test_a_file_that_may_not_be_read_is_not_damaged(tmp_path, monkeypatch):
+    def forbidden(*args, **kwargs):
+        raise PermissionError(13, 'Permission denied')
+
+    monkeypatch.setattr(torch, 'load', forbidden)  # Root may read all files.
+    with pytest.raises(PermissionError):
+        load(save(tmp_path / 'a.pth', None))
+
+
+def test_a_sparse_tensor_is_checked(server, tmp_path):
+    """Its indices lead to memory, which torch looks at only where it is asked to."""
+    outside = torch.sparse_coo_tensor([[0, 1 << 40]], [1.0, 1.0], (1 << 41,), check_invariants=True)
+    path = save(tmp_path / 'a.pth', torch.sparse_coo_tensor([[0, 1]], [1.0, 1.0], (2,)))
+    assert load(path)['extra'].to_dense().tolist() == [1, 1]
+    content = torch.sparse_coo_tensor(outside._indices(), outside._values(), (2,), check_invariants=False)
+    path = save(tmp_path / 'a.pth', content)
+    for source in (path, f'{server}/a.pth'):
+        with pytest.raises((UnpicklingError, RuntimeError), match='size is inconsistent with indices'):
+            load(source)
 
 
 def test_missing_file(tmp_path):

@@ -1,0 +1,104 @@
+"""What answers for the names that MMEngine's state needs, while a checkpoint is loaded.
+
+A pickle is a list of calls of what it names. Each name is answered by something that takes the data, checks them, and
+can do nothing else: no call reaches code of the file's choosing, memory that the file has not filled, or more of it
+than the file is large.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pickle import UnpicklingError
+from typing import Any, SupportsIndex
+
+import numpy as np
+from mmengine.config import ConfigDict
+from mmengine.logging import HistoryBuffer
+from mmengine.optim import OneCycleParamScheduler
+
+
+def stand_ins_by_name() -> dict[str, Any]:
+    """The stand-ins, by the names that pickles have for what they stand for."""
+    stand_ins: dict[str, Any] = {
+        'builtins.bytes': _no_bytes,
+        'builtins.getattr': _get_function,
+        'numpy.dtype': _DType,
+        'numpy.ndarray': _Array,
+        'mmengine.config.config.ConfigDict': _new_config_dict,
+        'mmengine.logging.history_buffer.HistoryBuffer': _HistoryBuffer,
+        'mmengine.optim.scheduler.param_scheduler.OneCycleParamScheduler': _OneCycle,
+    }
+    for core in ('core', '_core'):  # NumPy 1 and 2, whichever wrote the file.
+        stand_ins[f'numpy.{core}.multiarray._reconstruct'] = _new_array
+        stand_ins[f'numpy.{core}.multiarray.scalar'] = _scalar
+    return stand_ins
+
+
+def _no_bytes() -> bytes:
+    """Stands in for `bytes`, pickle's spelling of an empty array's data; with a number it takes that much memory."""
+    return b''
+
+
+class _DType:
+    """Stands in for `numpy.dtype`, whose `__setstate__` accepts object fields and wrong sizes."""
+
+    def __init__(self, code: str, align: bool, copy: bool) -> None:
+        if not isinstance(code, str) or np.dtype(code).kind not in 'biufcSU':
+            raise UnpicklingError(f'NumPy data of type {code!r} are neither numbers nor text')
+        self.dtype = np.dtype(code)
+
+    def __setstate__(self, state: tuple) -> None:
+        self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _Array(np.ndarray):
+    """Stands in for `numpy.ndarray`, whose constructor takes bytes for pointers to objects."""
+
+    def __new__(cls) -> _Array:
+        return super().__new__(cls, 0)
+
+    def __setstate__(self, state: tuple) -> None:
+        version, shape, dtype, fortran_order, data = state
+        super().__setstate__((version, shape, dtype.dtype, fortran_order, data))
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        return self.view(np.ndarray).__reduce_ex__(protocol)  # Saved again, it is NumPy's own.
+
+
+def _new_array(subtype: type, shape: tuple, code: bytes) -> _Array:
+    return _Array()
+
+
+def _scalar(dtype: _DType, data: bytes) -> Any:
+    return np.ndarray((), dtype.dtype, data)[()]
+
+
+def _new_config_dict(content: dict[str, Any]) -> ConfigDict:
+    """Stands in for `ConfigDict`, which copies what it is given: a list of lists may hold each a billion times."""
+    result = ConfigDict()
+    dict.update(result, content)  # The dicts inside were `ConfigDict`s themselves when they were saved.
+    return result
+
+
+class _HistoryBuffer:
+    """Stands in for `HistoryBuffer`, whose `__setstate__` replaces methods of the whole class."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        rows = state['_log_history'], state['_count_history']
+        if not all(isinstance(row, np.ndarray) and row.ndim == 1 and row.dtype.kind in 'biuf' for row in rows):
+            raise UnpicklingError('a `HistoryBuffer` in it does not hold two arrays of numbers')
+        self.__class__ = HistoryBuffer
+        self.__init__(*rows, state['max_length'])  # type: ignore[misc]
+
+
+class _OneCycle:
+    """Stands in for `OneCycleParamScheduler`, only ever named as the owner of its annealing."""
+
+
+def _get_function(owner: type, name: str) -> Callable:
+    """Stands in for `getattr`, with which pickle spells a function of a class."""
+    if owner is _HistoryBuffer and name in ('min', 'max', 'mean', 'current'):
+        return getattr(HistoryBuffer, name)
+    if owner is _OneCycle and name in ('_annealing_cos', '_annealing_linear'):
+        return getattr(OneCycleParamScheduler, name)
+    raise UnpicklingError(f'it asks for {name!r} of {owner!r}')
