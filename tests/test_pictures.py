@@ -15,12 +15,13 @@ def made():
     """The files that the tools write into the repository, by their commands."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(ROOT / 'tools'))
-        benchmarks = importlib.import_module('benchmark').BENCHMARKS
+        benchmark = importlib.import_module('benchmark')
         reproductions = importlib.import_module('reproductions.catalogue').REPRODUCTIONS
         concepts = importlib.import_module('draw_concepts').PICTURES
     endings = ('json', 'png')
     return {
-        **{f'benchmarks/{name}.{ending}': f'benchmark.py {name}' for name in benchmarks for ending in endings},
+        **{f'benchmarks/{name}.{e}': f'benchmark.py {name}' for name in benchmark.BENCHMARKS for e in endings},
+        **{f'benchmarks/{name}.json': f'benchmark.py {name}' for name in benchmark.COUNTS},
         **{f'benchmarks/reproduce/{name}.{e}': f'reproduce.py {name}' for name in reproductions for e in endings},
         **{f'docs/images/{name}.png': f'draw_concepts.py {name}' for name in concepts},
     }

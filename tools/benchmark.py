@@ -2,8 +2,8 @@
 
 Times of different machines and days do not compare; ratios within one run do. Candidates are timed in turns, so that a
 busy machine slows all of them alike, for as many rounds as fit into ``--seconds`` for each size, at least three. Each
-benchmark leaves ``<name>.json`` and ``<name>.png``; the rows under "table" are those that documentation shows
-(``tools/fill_tables.py``).
+benchmark leaves ``<name>.json`` and ``<name>.png``, or numbers alone where it counts and does not time; the rows under
+"table" are those that documentation shows (``tools/fill_tables.py``).
 
 Peers that are not installed are left out. Those of the extra ``bench`` install as they are. The others bring a
 torchvision or another torch along, of which their losses need nothing: ``pip install --no-deps --target work_dirs/peers
@@ -26,6 +26,7 @@ from benchmarks.measure import measured
 from benchmarks.peers import versions
 from benchmarks.plot import draw
 from benchmarks.table import compact, filled_up, table
+from whole_file import whole_file, write_whole
 
 from benchmarks import (
     Case,
@@ -41,6 +42,7 @@ from benchmarks import (
     sampling,
     soft_iou,
     topk,
+    traffic,
     zero_one,
 )
 
@@ -58,12 +60,15 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Case]]] = {
     'topk': topk.cases,
     'zero-one': zero_one.cases,
 }
+COUNTS: dict[str, Callable[[bool], list[Row]]] = {'traffic': traffic.rows}
+"""What is counted and not timed: a table alone."""
 
 
 def main() -> None:
     """Run the benchmarks that are named, or all."""
+    everything: dict[str, Callable[[bool], Any]] = BENCHMARKS | COUNTS
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('names', nargs='*', help=f'which of {", ".join(BENCHMARKS)} (default: all)')
+    parser.add_argument('names', nargs='*', help=f'which of {", ".join(everything)} (default: all)')
     parser.add_argument('--list', action='store_true', help='say what there is, and do nothing')
     parser.add_argument('--quick', action='store_true', help='tiny sizes and two rounds, to see that all runs')
     parser.add_argument('--repeats', type=int, default=30, help='the most rounds')
@@ -71,21 +76,21 @@ def main() -> None:
     parser.add_argument('--threads', type=int, default=torch.get_num_threads())
     parser.add_argument('--out', type=Path, default=Path('benchmarks'))
     args = parser.parse_args()
-    unknown = set(args.names) - set(BENCHMARKS)
+    unknown = set(args.names) - set(everything)
     if unknown:
         parser.error(f'no benchmark is called {", ".join(sorted(unknown))}')
     if args.repeats < 2:
         parser.error(f'--repeats should be at least 2. Found {args.repeats}.')
     if args.list:
-        for name, cases in BENCHMARKS.items():
-            print(f'{name:15} {sys.modules[cases.__module__].__doc__}')
+        for name, function in everything.items():
+            print(f'{name:15} {sys.modules[function.__module__].__doc__}')
         return
     if args.quick:
         args.repeats = 2
     torch.set_num_threads(args.threads)
     args.out.mkdir(parents=True, exist_ok=True)
-    for name in args.names or BENCHMARKS:
-        run(name, args)
+    for name in args.names or everything:
+        (count if name in COUNTS else run)(name, args)
 
 
 def run(name: str, args: argparse.Namespace) -> None:
@@ -104,9 +109,19 @@ def run(name: str, args: argparse.Namespace) -> None:
     about['seconds'] = round(time.monotonic() - begin)
     report = {'metadata': about, 'table': rows, 'results': results}
     numbers, picture = (args.out / f'{name}.{suffix}' for suffix in ('json', 'png'))
-    numbers.write_text(json.dumps(report, indent=1, ensure_ascii=False) + '\n')
-    draw(results, f'python tools/benchmark.py {name}').savefig(picture, dpi=110)
+    write_whole(numbers, json.dumps(report, indent=1, ensure_ascii=False) + '\n')
+    with whole_file(picture) as path:
+        draw(results, f'python tools/benchmark.py {name}').savefig(path, dpi=110)
     print(f'{name}: {numbers}, {picture}\n\n{table(filled_up(rows))}\n', flush=True)
+
+
+def count(name: str, args: argparse.Namespace) -> None:
+    """Leave numbers that are the same on every machine."""
+    rows = filled_up(COUNTS[name](args.quick))
+    numbers = args.out / f'{name}.json'
+    report = {'metadata': {'torch': torch.__version__, 'quick': args.quick}, 'table': rows}
+    numbers.write_text(json.dumps(report, indent=1, ensure_ascii=False) + '\n')
+    print(f'{name}: {numbers}\n\n{table(rows)}\n', flush=True)
 
 
 def metadata(args: argparse.Namespace) -> dict[str, Any]:

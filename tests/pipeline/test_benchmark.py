@@ -29,6 +29,8 @@ NAMES = [
     'topk',
     'zero-one',
 ]
+COUNTED = ['traffic']
+"""Tried in tests/hard_use/test_distributed_traffic.py."""
 
 
 @pytest.fixture(scope='module')
@@ -86,6 +88,7 @@ def smoke(command, tmp_path_factory):
 
 def test_all_are_tried_here(module):
     assert list(module('benchmark').BENCHMARKS) == NAMES
+    assert list(module('benchmark').COUNTS) == COUNTED
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -119,7 +122,7 @@ def test_the_overhead_is_that_of_every_loss_pixel_sampler_and_hook_that_measures
 def test_is_listed(command, module, capsys, tmp_path):
     command('--list', '--out', tmp_path / 'nothing')
     printed = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in printed] == NAMES
+    assert [line.split()[0] for line in printed] == [*NAMES, *COUNTED]
     assert not (tmp_path / 'nothing').exists()
 
 
