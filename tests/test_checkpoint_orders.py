@@ -145,7 +145,7 @@ def test_checkpoints_to_delete_are_numbers(given):
 
 def test_an_ordered_dict_with_methods_of_its_own(tmp_path):
     meta = OrderedDict(config='1 / 0')
-    vars(meta).update(pop=set, __delitem__=set, get=set, items=set)
+    vars(meta).update(pop=set, get=set, __delitem__=set)
     torch.save({'meta': meta, 'state_dict': {}}, tmp_path / 'a.pth')
     assert 'config' not in CheckpointLoader.load_checkpoint(str(tmp_path / 'a.pth'), logger='silent')['meta']
 
