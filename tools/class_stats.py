@@ -14,6 +14,7 @@ from class_advice import advise, head_lines, told
 from class_report import draw_long_tail, markdown, statistics
 from mmengine.config import Config, DictAction
 from mmengine.registry import DATASETS, init_default_scope
+from whole_file import whole_file, write_whole
 
 import mmseg_nondecomp  # noqa: F401  registers the samplers, and lets configs of both stacks load: before any config
 from mmseg_nondecomp.class_index import ClassIndex, index_classes
@@ -50,9 +51,10 @@ def main() -> None:
     report = f'# Classes of {Path(args.config).name}, {args.split}\n\n{markdown(stats)}\n\n{told(advice, head)}\n'
     numbers = {'config': args.config, 'split': args.split, 'batch_size': batch_size, **stats}
     numbers['suggestion'] = {'head': head, 'advice': [asdict(item) for item in advice]}
-    (out / 'class_stats.json').write_text(json.dumps(numbers, indent=1, ensure_ascii=False) + '\n')
-    (out / 'class_stats.md').write_text(report)
-    draw_long_tail(stats, out / 'class_stats.png')
+    write_whole(out / 'class_stats.json', json.dumps(numbers, indent=1, ensure_ascii=False) + '\n')
+    write_whole(out / 'class_stats.md', report)
+    with whole_file(out / 'class_stats.png') as path:
+        draw_long_tail(stats, path)
     print(report)
     outputs = {'table': 'md', 'numbers': 'json', 'picture': 'png'}
     print('\n'.join(f'{what}: {out / f"class_stats.{suffix}"}' for what, suffix in outputs.items()))

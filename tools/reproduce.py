@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from benchmarks.table import table
 from reproductions.catalogue import REPRODUCTIONS
+from whole_file import whole_file, write_whole
 
 DIGITS = 6
 """Significant digits in the JSON: more than the experiments resolve, fewer than machines differ in."""
@@ -52,8 +53,9 @@ def run(name: str, seeds: Sequence[int], out: Path) -> None:
     rows = [readable(row) for row in done.rows]
     report = {'metadata': metadata(seeds), 'found': done.found, 'table': rows, 'results': rounded(done.results)}
     numbers, picture = (out / f'{name}.{suffix}' for suffix in ('json', 'png'))
-    numbers.write_text(json.dumps(report, indent=1, ensure_ascii=False) + '\n')
-    done.figure.savefig(picture, dpi=110)
+    write_whole(numbers, json.dumps(report, indent=1, ensure_ascii=False) + '\n')
+    with whole_file(picture) as path:
+        done.figure.savefig(path, dpi=110)
     print(f'{name}: {numbers}, {picture}\n\n{table(rows)}\n\n{done.found}\n', flush=True)
 
 

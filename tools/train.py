@@ -4,6 +4,7 @@ from command_line import leave_processes, load_config, parser
 from mmengine.config import Config
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
+from resuming import name_a_whole_checkpoint
 
 
 def use_mixed_precision(cfg: Config) -> None:
@@ -26,6 +27,8 @@ def main() -> None:
         use_mixed_precision(cfg)
     if args.resume:
         cfg.resume = True
+    if cfg.get('resume') and not cfg.get('load_from'):
+        name_a_whole_checkpoint(cfg.work_dir)
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
     runner.train()
     del runner

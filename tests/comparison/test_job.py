@@ -39,7 +39,7 @@ def test_it_is_validated_at_ten_points_with_a_checkpoint_at_each(tmp_path):
     cfg = Job(CONFIG, 3, tmp_path, 'long').settings()
     assert cfg.train_cfg.max_iters == 2500
     assert cfg.train_cfg.val_interval == cfg.default_hooks.checkpoint.interval == 2500 // N_POINTS
-    assert cfg.default_hooks.checkpoint.max_keep_ckpts == 1
+    assert cfg.default_hooks.checkpoint.max_keep_ckpts == 2
     assert cfg.randomness.seed == 3
 
 
@@ -47,4 +47,4 @@ def test_a_config_without_a_checkpoint_hook_gets_one_that_counts_as_its_loop(tmp
     config = tmp_path / 'mine.py'
     config.write_text("train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=4)\n")
     cfg = Job(str(config), 0, tmp_path).settings()
-    assert cfg.default_hooks.checkpoint == dict(type='CheckpointHook', by_epoch=True, interval=1, max_keep_ckpts=1)
+    assert cfg.default_hooks.checkpoint == dict(type='CheckpointHook', by_epoch=True, interval=1, max_keep_ckpts=2)

@@ -55,11 +55,11 @@ class Job:
 
 
 def validate_on_the_way(cfg: Config) -> None:
-    """Have the training validated at ten points, with a checkpoint at each, of which the last is kept."""
+    """Have the training validated at ten points, with a checkpoint at each. Two stay: one while the next is written."""
     loop = cfg.train_cfg
     interval = max(1, loop.get('max_iters', loop.get('max_epochs')) // N_POINTS)
     loop.update(val_begin=1, val_interval=interval)
     loop.pop('dynamic_intervals', None)
     checkpoint = dict(type='CheckpointHook', by_epoch='max_epochs' in loop)
-    checkpoint.update(cfg.get('default_hooks', {}).get('checkpoint', {}), interval=interval, max_keep_ckpts=1)
+    checkpoint.update(cfg.get('default_hooks', {}).get('checkpoint', {}), interval=interval, max_keep_ckpts=2)
     cfg.merge_from_dict({'default_hooks.checkpoint': checkpoint})

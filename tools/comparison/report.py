@@ -7,6 +7,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from whole_file import write_whole
+
 from comparison import charts
 from comparison.page import Page
 from comparison.results import Comparison
@@ -31,10 +33,10 @@ def write_report(comparison: Comparison, out: Path, title: str, command: str) ->
         'tables': tables,
         'trainings': [trained.result for trained in comparison.trainings],
     }
-    (out / 'results.json').write_text(json.dumps(document, indent=1, ensure_ascii=False) + '\n')
-    (out / 'results.md').write_text(text_report(comparison, tables))
+    write_whole(out / 'results.json', json.dumps(document, indent=1, ensure_ascii=False) + '\n')
+    write_whole(out / 'results.md', text_report(comparison, tables))
     path = out / 'report.html'
-    path.write_text(html_report(comparison, tables, title, command), encoding='utf-8')
+    write_whole(path, html_report(comparison, tables, title, command))
     return path
 
 

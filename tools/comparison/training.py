@@ -4,12 +4,13 @@ import json
 import shutil
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
+from resuming import name_a_whole_checkpoint
+from whole_file import write_whole
 
 import mmseg_nondecomp  # noqa: F401  registers the losses, and lets checkpoints load
 from comparison.job import Job
@@ -30,13 +31,16 @@ def train_and_score(job: Job, report: Callable[[float], None]) -> None:
     started = prepare(job)
     cfg = job.settings()
     cfg.resume = (job.work_dir / 'last_checkpoint').exists()
+    if cfg.resume:
+        cfg.load_from = None  # the weights that the training began with
+        name_a_whole_checkpoint(job.work_dir)
     init_default_scope(cfg.get('default_scope', 'mmseg'))
     start = time.monotonic()
     runner = Runner.from_cfg(cfg)
     runner.register_hook(Watch(job.work_dir, report))
     runner.train()
     seconds = time.monotonic() - start
-    write_atomically(job.work_dir / RESULT, summary(job, started, runner, seconds))
+    write_whole(job.work_dir / RESULT, json.dumps(summary(job, started, runner, seconds), indent=1))
 
 
 def prepare(job: Job) -> dict[str, Any]:
@@ -44,12 +48,15 @@ def prepare(job: Job) -> dict[str, Any]:
     path, fingerprint = job.work_dir / STARTED, job.fingerprint()
     started = json.loads(path.read_text()) if path.exists() else {}
     if started and started['fingerprint'] != fingerprint:
-        shutil.rmtree(job.work_dir)
+        aside = job.work_dir.with_name(f'.{job.work_dir.name}-of-other-settings')
+        shutil.rmtree(aside, ignore_errors=True)
+        job.work_dir.rename(aside)  # at once: a half-removed folder looks like one to go on in
+        shutil.rmtree(aside)
     if not started or started['fingerprint'] != fingerprint:
         started = {'fingerprint': fingerprint, 'starts': 0}
     started['starts'] += 1
     job.work_dir.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, started)
+    write_whole(path, json.dumps(started, indent=1))
     return started
 
 
@@ -75,10 +82,3 @@ def summary(job: Job, started: dict[str, Any], runner: Runner, seconds: float) -
         'pixels': dict(zip(classes, pixels, strict=True)),
         'curve': [{key: point[key] for key in ('iteration', 'data set', 'image')} for point in curve],
     }
-
-
-def write_atomically(path: Path, value: Any) -> None:
-    """A file that is there is whole."""
-    partial = path.with_suffix('.partial')
-    partial.write_text(json.dumps(value, indent=1))
-    partial.replace(path)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch import Tensor
+from whole_file import whole_file, write_whole
 
 from mmseg_nondecomp.functional.jaccard_counts import mean_jaccard
 
@@ -95,17 +96,19 @@ class Watch(Hook):
         # Images are of one size, or as large as the largest.
         self.pictures[str(runner.iter)] = stacked([self.seen[i][:, :, 4] for i in shown], 255)
         palette = np.array(runner.val_dataloader.dataset.metainfo['palette'], np.uint8)
-        np.savez_compressed(
-            self.work_dir / LAST,
-            areas=areas.numpy(),
-            pixels=self.pixels.numpy(),
-            gallery=gallery,
-            thumbnails=stacked([self.seen[i] for i in gallery], 255),
-            shown=np.array(shown),
-            palette=palette,
-        )
-        np.savez_compressed(self.work_dir / PICTURES, **self.pictures)
-        (self.work_dir / CURVE).write_text(json.dumps(self.curve))
+        with whole_file(self.work_dir / LAST) as path:
+            np.savez_compressed(
+                path,
+                areas=areas.numpy(),
+                pixels=self.pixels.numpy(),
+                gallery=gallery,
+                thumbnails=stacked([self.seen[i] for i in gallery], 255),
+                shown=np.array(shown),
+                palette=palette,
+            )
+        with whole_file(self.work_dir / PICTURES) as path:
+            np.savez_compressed(path, **self.pictures)
+        write_whole(self.work_dir / CURVE, json.dumps(self.curve))
 
     def after_val(self, runner: Runner) -> None:
         """The training goes on as if nobody had looked."""
