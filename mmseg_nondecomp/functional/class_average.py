@@ -71,7 +71,9 @@ def class_average(
     elif classes == 'all':
         counted = filled.unsqueeze(1).expand_as(present)
     else:
-        listed = torch.tensor([c in classes for c in range(n_classes)], device=losses.device)
+        listed = torch.zeros(n_classes, dtype=torch.bool, device=losses.device)
+        for c in classes:
+            listed[c].fill_(True)  # a list that goes to a device waits for it
         counted = filled.unsqueeze(1) & listed
     weights = counted.to(losses.dtype)
     if class_weight is not None:

@@ -213,7 +213,7 @@ class _Histogram(torch.autograd.Function):
         # Where the class is present, the error falls as the score grows. A hinge at 0 stays there.
         table = torch.stack([gradient[:, :, 0], -gradient[:, :, 1]], 2).to(ctx.dtype)
         if ctx.cells.top != 1:
-            table[..., 0] = 0
+            table[..., 0].zero_()
         table = table.flatten(2)
         found = torch.empty_like(kept[0], dtype=ctx.dtype)
         for images, pixels in _blocks(found, ctx.per_image):

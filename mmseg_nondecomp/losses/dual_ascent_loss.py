@@ -9,7 +9,7 @@ from mmseg_nondecomp.functional.rate_problem import AREAS, RateProblem
 from mmseg_nondecomp.losses.base import SetLoss
 from mmseg_nondecomp.losses.dual_state import DualState, StepSizes, check_step_sizes
 from mmseg_nondecomp.losses.example_table import ExampleTable
-from mmseg_nondecomp.losses.monitor import training_iteration
+from mmseg_nondecomp.losses.monitor import is_traced_in_training, training_iteration
 
 
 class DualAscentLoss(SetLoss):
@@ -60,8 +60,10 @@ class DualAscentLoss(SetLoss):
         to do it together. Where nothing was seen, nothing moves.
         """
         state = self.state
-        if state is None or not (state.pending.any() or state.steps > 0):
+        if state is None:
             return
+        # Asking whether anything was seen would wait for the device.
+        before, nothing = state.as_dict(), ~state.pending.any() & (state.steps == 0)
         state.learn(self.problem)
         rates = state.rates()
         violation = state.violation(self.problem, rates, self.proxy)
@@ -82,9 +84,13 @@ class DualAscentLoss(SetLoss):
             state.move_threshold(self.problem, rates, self.sizes)
         if ascend:
             state.ascend(violation, self.sizes)
+        state.put_back(before, nothing)
 
     def keep_time(self) -> None:
         """Step once in each iteration of a Runner, before what it has to say next; begin anew with a training."""
+        if is_traced_in_training():
+            torch._dynamo.disable(self.keep_time)()  # a graph knows no iteration: it breaks here
+            return
         iteration = training_iteration()
         if iteration is None or iteration == self._iteration:
             return

@@ -108,6 +108,11 @@ class DualState:
         """The same on another device."""
         return DualState(**{name: value.to(device) for name, value in self.as_dict().items()})
 
+    def put_back(self, before: dict[str, Tensor], where: Tensor) -> None:
+        """Have what was there before, from `as_dict`, if the condition holds."""
+        for name, value in before.items():
+            setattr(self, name, torch.where(where, value, getattr(self, name)))
+
     def learn(self, problem: RateProblem) -> None:
         """Count what was seen in a step; nothing of a query whose sums are no numbers."""
         sums = torch.where(self.pending.isfinite().all(-1).all(-1)[:, None, None], self.pending, 0)

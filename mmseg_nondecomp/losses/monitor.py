@@ -15,6 +15,16 @@ def is_logged() -> bool:
     return MessageHub.get_current_instance().get_info('loop_stage') == 'train'
 
 
+def is_traced_in_training() -> bool:
+    """Whether a graph is being traced while a Runner trains; the graph is for as long as that is so."""
+    if not HAS_MMENGINE or not is_compiling():
+        return False
+    from mmengine.logging import MessageHub
+
+    hubs = MessageHub._instance_dict  # what it has to find the current one takes a lock, which cannot be traced
+    return bool(hubs) and hubs[next(reversed(hubs))].runtime_info.get('loop_stage') == 'train'
+
+
 def training_iteration() -> int | None:
     """The iteration of the Runner that trains; None where there is none."""
     if not is_logged():

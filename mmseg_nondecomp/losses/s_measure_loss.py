@@ -266,14 +266,16 @@ class SMeasureLoss(DualAscentLoss):
     def _log(self, items: RatedItems, sums: Sums, state: DualState) -> None:
         measured = items.measures(self.measure, self.beta, sums)
         present = (sums.n_pos[:, 0] > 0) & (sums.n_neg[:, 0] > 0)
+        if not present.any():
+            return
+        n_present = present.sum()
         for name, values in measured.items():
-            if present.any():
-                log_scalar(f'{self.loss_name}_{name}', values[present].mean())
+            log_scalar(f'{self.loss_name}_{name}', torch.where(present, values, 0).sum() / n_present)
         seen = state.counts + torch.stack([sums.n_pos[:, 0], sums.n_neg[:, 0]], 1)
         rates = state.rates_of(sums)._replace(r=seen[:, 1:] / seen[:, :1].clamp(min=LITTLE))
         violation = state.violation(self.problem, rates, self.proxy)
-        if present.any():
-            log_scalar(f'{self.loss_name}_violation', violation[present].mean())
+        of_present = torch.where(present.unsqueeze(1), violation, 0).mean(1)
+        log_scalar(f'{self.loss_name}_violation', of_present.sum() / n_present)
 
     def _check_ids(self, ids: Tensor | None, pred: Tensor) -> None:
         if ids is None or ids.is_floating_point() or pred.dim() != 2 or ids.shape != pred.shape[:1]:

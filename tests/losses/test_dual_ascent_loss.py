@@ -467,3 +467,17 @@ class TestRunner:
             each(scores.clone().requires_grad_(), labels)
         assert (loss.state.mu != 1).any()
         assert_same_state(loss, other)
+
+    def test_steps_when_it_is_compiled(self, hub):
+        """A graph knows no iteration, and breaks where the clock is read."""
+        torch._dynamo.reset()
+        scores, labels, _ = batch()
+        loss, other = SMeasureLoss(), SMeasureLoss()
+        compiled = torch.compile(other, backend='eager')
+        for iteration in range(4):
+            hub.update_info('iter', iteration)
+            for each in (loss, compiled):
+                each(scores.clone().requires_grad_(), labels)
+        assert loss.state.steps == 0
+        assert (loss.state.mu != 1).any()
+        assert_same_state(loss, other)

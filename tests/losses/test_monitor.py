@@ -7,7 +7,7 @@ import torch
 from mmengine.logging import MessageHub
 
 from mmseg_nondecomp.losses import monitor
-from mmseg_nondecomp.losses.monitor import log_scalar
+from mmseg_nondecomp.losses.monitor import is_traced_in_training, log_scalar
 
 
 @pytest.fixture
@@ -49,3 +49,16 @@ def test_does_nothing_in_a_compiled_graph(hub):
 
     assert double_and_log(torch.tensor(2.0)) == 4
     assert not hub.log_scalars
+
+
+def test_a_graph_knows_whether_a_runner_trains(hub):
+    @torch.compile(fullgraph=True, backend='eager')
+    def add_if_it_does(x):
+        return x + is_traced_in_training()
+
+    zero = torch.tensor(0)
+    assert add_if_it_does(zero) == 0
+    for stage, expected in (('train', 1), ('val', 0), ('train', 1)):
+        hub.update_info('loop_stage', stage)
+        assert add_if_it_does(zero) == expected
+    assert not is_traced_in_training()
