@@ -196,5 +196,5 @@ def _size_and_time(file: str) -> str:
 def _hash(parts: Any) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for part in parts:
-        digest.update(part.encode(errors='surrogateescape') + b'\n')
+        digest.update(part.encode(errors='surrogateescape') + b'\0')  # A name of a file may hold a line break.
     return digest.hexdigest()

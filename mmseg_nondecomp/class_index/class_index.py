@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -170,10 +171,14 @@ class ClassIndex:
         """Read what `save` wrote.
 
         Raises:
-            ValueError: If the arrays do not fit together.
+            ValueError: If it holds something else, or the arrays do not fit together.
             zipfile.BadZipFile: If the file is damaged.
         """
         with np.load(file, allow_pickle=False) as arrays:
+            if damaged := arrays.zip.testzip():  # An array that is read in part is not compared with its checksum.
+                raise zipfile.BadZipFile(f'The checksum of {damaged} should be that of its content.')
+            if any(member.compress_type for member in arrays.zip.infolist()):  # It could be of any size.
+                raise ValueError('The arrays of a class index should not be compressed.')
             names = json.loads(bytes(arrays['class_names']))
             index = cls(class_names=tuple(names), **{name: arrays[name] for name in _ARRAYS})
         index._check()
@@ -187,9 +192,12 @@ class ClassIndex:
         dtypes = {name: getattr(self, name).dtype for name in _ARRAYS}
         if dtypes != _ARRAYS:
             raise ValueError(f'The arrays of a class index should have types {_ARRAYS}. Found {dtypes}.')
-        ordered = self.starts[0] == 0 and self.starts[-1] == e and (np.diff(self.starts) >= 0).all()
-        if not ordered or (e and self.classes.max() >= self.n_classes):
+        # Compared, since a difference may overflow.
+        ordered = self.starts[0] == 0 and self.starts[-1] == e and (self.starts[1:] >= self.starts[:-1]).all()
+        if not ordered or (e and self.classes.max() >= self.n_classes) or (self.dataset_indices < 0).any():
             raise ValueError('The entries of a class index should belong to its images and classes.')
+        if not all(isinstance(name, str) for name in self.class_names):
+            raise ValueError('The classes of a class index should have names.')
 
 
 _ARRAYS = {

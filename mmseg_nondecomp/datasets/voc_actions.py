@@ -24,6 +24,7 @@ ACTIONS: tuple[str, ...] = (
     'walking',
 )
 PARTS = ('train', 'val', 'test')
+LABELS = ('-1', '0', '1')
 UNDECIDED = 0
 """The label of those who do not count, neither doing it nor not."""
 
@@ -153,7 +154,8 @@ class VOCActions(BaseDataset):
             words = line.split()
             if not words:
                 continue
-            if len(words) != 3 or not words[1].isdecimal() or words[2] not in ('-1', '0', '1'):
+            # A name, and no path: the images are those of the archive.
+            if len(words) != 3 or not (words[0] == Path(words[0]).name and words[1].isdecimal() and words[2] in LABELS):
                 raise ValueError(
                     f'{path}, line {row}, should hold an image, the number of an object, and a label of -1, 0 or 1. '
                     f'Found {line!r}.'
@@ -168,7 +170,11 @@ class VOCActions(BaseDataset):
         path = self.folder / 'Annotations' / f'{person.image}.xml'
         if not path.is_file():
             raise FileNotFoundError(f'{path} is missing. {LAYOUT}')
-        objects = ET.parse(path).getroot().findall('object')
+        try:
+            # It may not define entities, which could be of any size.
+            objects = ET.parse(path, ET.XMLParser(target=_WithoutDoctype())).getroot().findall('object')  # noqa: S314
+        except ET.ParseError as error:
+            raise ValueError(f'{path} should be XML. Found: {error}.') from error
         if not 1 <= person.number <= len(objects):
             raise ValueError(f'{path} should have an object {person.number}. Found {len(objects)} objects.')
         found = objects[person.number - 1]
@@ -186,6 +192,14 @@ class VOCActions(BaseDataset):
             )
         # Pascal VOC tells the first and the last pixel, from 1.
         return [left - 1, top - 1, right, bottom]
+
+
+class _WithoutDoctype(ET.TreeBuilder):
+    """Refuses a document type before any of it is read."""
+
+    def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
+        """Called where one begins."""
+        raise ET.ParseError('a document type, where annotations have none')
 
 
 def divided(images: list[str], seed: int) -> dict[str, int]:

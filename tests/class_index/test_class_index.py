@@ -123,8 +123,13 @@ class TestFile:
             lambda a: a.update(counts=a['counts'][1:]),
             lambda a: a.update(places=a['places'][..., :1]),
             lambda a: a.update(dataset_indices=a['dataset_indices'][1:]),
+            lambda a: a.update(dataset_indices=-1 - a['dataset_indices']),
+            lambda a: a.update(class_names=np.frombuffer(b'[1, 2, 3, 4]', np.uint8)),
         ],
-        ids=['missing start', 'starts fall', 'starts of floats', 'no such class', 'count', 'places', 'indices'],
+        ids=[
+            *('missing start', 'starts fall', 'starts of floats', 'no such class', 'count', 'places', 'indices'),
+            *('images before the first', 'names are numbers'),
+        ],
     )
     def test_arrays_that_do_not_fit_are_errors(self, change):
         with np.load(io.BytesIO(written(index_of(MAPS)))) as file:
@@ -134,6 +139,30 @@ class TestFile:
         np.savez(stream, **arrays)
         stream.seek(0)
         with pytest.raises(ValueError, match='class index'):
+            ClassIndex.load(stream)
+
+    def test_starts_that_fall_by_more_than_a_number_holds(self):
+        """2⁶³ - 1 and then -2⁶³ + 1 differ by 2, as computers subtract."""
+        with np.load(io.BytesIO(written(index_of(MAPS * 2)))) as file:
+            arrays = dict(file)
+        most, end = np.iinfo(np.int64).max, len(arrays['classes'])
+        arrays['starts'] = np.array([0, most, -most, 0, end, end, end])
+        assert (np.diff(arrays['starts']) >= 0).all()
+        stream = io.BytesIO()
+        np.savez(stream, **arrays)
+        stream.seek(0)
+        with pytest.raises(ValueError, match='should belong to its images'):
+            ClassIndex.load(stream)
+
+    def test_what_is_compressed_is_not_read(self):
+        """A file of 100 kB would hold 100 MB."""
+        index = index_of(MAPS)
+        stream = io.BytesIO()
+        with np.load(io.BytesIO(written(index))) as file:
+            np.savez_compressed(stream, **{**file, 'classes': np.zeros(50_000_000, np.uint16)})
+        assert stream.tell() < 200_000
+        stream.seek(0)
+        with pytest.raises(ValueError, match='should not be compressed'):
             ClassIndex.load(stream)
 
     def test_pickles_are_not_read(self):

@@ -191,7 +191,9 @@ def test_missing_annotation_is_named(root: Path, drawn: dict):
         parts(root)
 
 
-@pytest.mark.parametrize('line', ['2011_000001', '2011_000001 1', '2011_000001 x 1', '2011_000001 1 2', '1 1 1 1'])
+@pytest.mark.parametrize(
+    'line', ['2011_000001', '2011_000001 1', '2011_000001 x 1', '2011_000001 1 2', '1 1 1 1', '../a 1 1', '/a 1 1']
+)
 def test_wrong_lines_are_named(root: Path, drawn: dict, line: str):
     path = action_list(root, 'walking')
     row = len(path.read_text().splitlines()) + 1
@@ -237,4 +239,21 @@ def test_boxes_without_an_edge_are_named(root: Path, drawn: dict):
     rewrite(root, '</part><bndbox><xmax>', '</part><bndbox><width>')
     rewrite(root, '</xmax><xmin>', '</width><xmin>')
     with pytest.raises(ValueError, match=r'box of object 2 as xmin <= xmax and ymin <= ymax. Found .*, nan and'):
+        parts(root)
+
+
+ENTITIES = '<!ENTITY a "ha"><!ENTITY b "&a;&a;">'
+
+
+@pytest.mark.parametrize('doctype', ['<!DOCTYPE annotation SYSTEM "a.dtd">', f'<!DOCTYPE annotation [{ENTITIES}]>'])
+def test_document_types_are_refused_unread(root: Path, drawn: dict, doctype: str):
+    path = annotation(root)
+    path.write_text(doctype + path.read_text())
+    with pytest.raises(ValueError, match=f'{KEY[0]}.xml should be XML. Found: a document type, where .* have none'):
+        parts(root)
+
+
+def test_damaged_annotations_are_named(root: Path, drawn: dict):
+    rewrite(root, '</annotation>', '')
+    with pytest.raises(ValueError, match=f'{KEY[0]}.xml should be XML. Found: no element found'):
         parts(root)
