@@ -1,27 +1,41 @@
 #!/usr/bin/env bash
-# Builds the development environment in .venv: pinned packages, mmcv compiled with its ops, this package (editable).
+# Builds a development environment: pinned packages, mmcv compiled with its ops, this package (editable).
 # Run it as often as you like: finished stages are skipped, and what an interrupted run left half-built is repaired.
-#   PYTHON      the interpreter to build with (default: python3.11)
-#   MAX_JOBS    compiler processes for mmcv (default: one per core)
+#   tools/setup_env.sh          .venv, with the stock OpenMMLab stack, as in requirements/lock.txt
+#   tools/setup_env.sh onedl    .venv-onedl, with the OneDL stack of requirements/onedl.txt in its place
+#   PYTHON                      the interpreter to build with (default: python3.11)
+#   MAX_JOBS                    compiler processes for mmcv (default: one per core)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-venv=.venv
 lock=requirements/lock.txt
+stack=${1:-stock}
+case $stack in
+    stock)
+        venv=.venv mmcv=mmcv toolboxes="'mmsegmentation', 'mmdet'" imports='mmseg.models, mmcv.ops, mmdet'
+        all_pins() { cat "$lock"; }
+        ;;
+    onedl)
+        # mmdet would refuse this mmcv; what OneDL needs besides mm* is in the lock file.
+        venv=.venv-onedl mmcv=onedl-mmcv toolboxes="'onedl-mmsegmentation'" imports='mmseg.models, mmcv.ops'
+        all_pins() { cat requirements/onedl.txt; grep -v '^mm' "$lock"; }
+        ;;
+    *) echo "tools/setup_env.sh [onedl], not '$stack'" >&2; exit 2 ;;
+esac
 python=$venv/bin/python
 log=$venv/setup.log
 build_tools='^(numpy|setuptools|torch|wheel|ninja)=='
 
-pins() { grep -E "$1" "$lock"; }
+pins() { all_pins | grep -E "$1"; }
 say() { printf '[setup] %s\n' "$*"; }
 works() { "$python" -c "$1" >/dev/null 2>&1; }
 
 # The environment is as good as the files that describe it; a change in them runs the stages again.
-fingerprint=$(cat "$lock" pyproject.toml tools/setup_env.sh | sha256sum | cut -d' ' -f1)
+fingerprint=$({ all_pins; cat pyproject.toml tools/setup_env.sh; } | sha256sum | cut -d' ' -f1)
 done_with() { [ -e "$venv/.stage-$1-$fingerprint" ]; }
 finish() { rm -f "$venv/.stage-$1-"*; touch "$venv/.stage-$1-$fingerprint"; }
 
-all_there="import importlib.metadata as m; [m.version(d) for d in ('torch', 'mmsegmentation', 'mmdet', 'mmseg_nondecomp')]"
+all_there="import importlib.metadata as m; [m.version(d) for d in ('torch', $toolboxes, 'mmseg_nondecomp')]"
 if done_with all && works "$all_there" && compgen -G "$venv/lib/python*/site-packages/mmcv/_ext*" >/dev/null; then
     exit 0
 fi
@@ -79,16 +93,17 @@ say '3/4 mmcv with compiled ops (5 to 10 minutes the first time)'
 if ! done_with mmcv || ! works 'import mmcv._ext'; then
     export MMCV_WITH_OPS=1 MAX_JOBS=${MAX_JOBS:-$(nproc)}
     build=("${install[@]}" -v --no-build-isolation)
-    run 'mmcv' "${build[@]}" "$(pins '^mmcv==')"
+    run 'mmcv' "${build[@]}" "$(pins "^$mmcv==")"
     # pip keeps wheels it has built: one that was once built without the ops has to be built anew.
-    works 'import mmcv._ext' || run 'mmcv' "${build[@]}" --no-cache-dir --force-reinstall --no-deps "$(pins '^mmcv==')"
+    works 'import mmcv._ext' || run 'mmcv' "${build[@]}" --no-cache-dir --force-reinstall --no-deps "$(pins "^$mmcv==")"
     works 'import mmcv._ext' || { say "mmcv was built without its ops; the log is $log" >&2; exit 1; }
     finish mmcv
 fi
 
 say '4/4 the OpenMMLab stack, the tools and this package'
-run 'packages' "${install[@]}" -r "$lock"
+all_pins >"$venv/pins.txt"
+run 'packages' "${install[@]}" -r "$venv/pins.txt"
 run 'mmseg_nondecomp' "${install[@]}" --no-build-isolation --no-deps -e .
-"$python" -c 'import mmseg_nondecomp, mmseg.models, mmcv.ops, mmdet'
+"$python" -c "import mmseg_nondecomp, $imports"
 finish all
 say "ready in $((SECONDS - started)) s: $venv"
