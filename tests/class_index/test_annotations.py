@@ -6,7 +6,6 @@ import pickle
 import cv2
 import numpy as np
 import pytest
-from mmdet.datasets import ADE20KSegDataset
 from mmengine.dataset import BaseDataset
 from mmseg.datasets import BaseSegDataset
 from mmseg.datasets.transforms import LoadAnnotations
@@ -90,7 +89,7 @@ class TestLabelMaps:
             annotations_of(animals(folder, pipeline=[dict(type='mmseg.PackSegInputs')]), 2)
 
     def test_of_mmdetection(self, folder):
-        dataset = ADE20KSegDataset(
+        dataset = pytest.importorskip('mmdet.datasets').ADE20KSegDataset(
             data_root=str(folder),
             data_prefix=dict(img_path='images', seg_map_path='labels'),
             metainfo=Animals.METAINFO,

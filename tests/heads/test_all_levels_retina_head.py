@@ -2,6 +2,9 @@
 
 import pytest
 import torch
+
+pytest.importorskip('mmdet')
+
 from mmengine.registry import DefaultScope
 from mmengine.structures import InstanceData
 from torch import nn

@@ -20,6 +20,7 @@ class TestRegisteredPixelLosses:
     @pytest.mark.parametrize('kind', ['mmseg', 'mmdet'])
     @pytest.mark.filterwarnings('ignore:Default ``avg_non_ignore``')
     def test_registered_cross_entropy_is_the_built_in_one(self, kind):
+        pytest.importorskip(kind)
         logits, labels = batch()
         loss = LossMaxPooling(pixel_loss=dict(type=f'{kind}.CrossEntropyLoss'))
         torch.testing.assert_close(loss(logits, labels), LossMaxPooling()(logits, labels))
@@ -79,6 +80,10 @@ class TestMMSegmentation:
 
 
 class TestMMDetection:
+    @pytest.fixture(autouse=True)
+    def _needs_mmdet(self):
+        pytest.importorskip('mmdet')
+
     def test_roi_head(self, tmp_path):
         from mmdet.registry import MODELS
 
