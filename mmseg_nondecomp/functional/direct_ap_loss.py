@@ -32,6 +32,9 @@ from mmseg_nondecomp.functional.loss_augmented_ranking import best_rankings, che
 LOWEST = -1e100
 """What a score of -inf counts as."""
 
+TOLERANCE = 1e-9
+"""What a sum of gradients that is nothing may have of roundings."""
+
 MODES = ('positive', 'negative', 'hinge', 'perceptron')
 
 
@@ -161,7 +164,10 @@ def _losses_and_gradient(
         losses = 1 - _mean(_precision(pos, neg), pos)
     else:
         # F is linear in the scores: its difference between two rankings is that of the gradients times the scores.
-        losses = (gradient * torch.where(valid, scores, 0)).nan_to_num().sum(1)
+        losses = (gradient * torch.where(valid & (scores > -torch.inf), scores, 0)).sum(1)
+        # A positive below all that can be compared is infinitely wrong, unless negatives are as low.
+        lowest = torch.where(valid & (scores == -torch.inf), gradient, 0).sum(1)
+        losses = torch.where(lowest < -TOLERANCE, torch.inf, losses)
         if mode == 'hinge':
             rank = torch.arange(1, pos.scores.shape[1] + 1, device=scores.device).double()
             losses = losses + 1 - _mean(rank / (rank + step.above), pos)

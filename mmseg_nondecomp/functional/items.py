@@ -31,8 +31,6 @@ def class_items(scores: Tensor, target: Tensor, valid: Tensor, weight: Tensor | 
         weight: How much each item counts, of shape [N, *]; all alike when omitted.
         zero_is_class: With a single channel, which label is its class: 0, as MMDetection has it, or 1.
 
-    Raises:
-        ValueError: If a share is not in [0, 1] (found on the CPU only).
     """
     n_classes = scores.shape[1]
     if scores.dtype in (torch.float16, torch.bfloat16):
@@ -40,11 +38,6 @@ def class_items(scores: Tensor, target: Tensor, valid: Tensor, weight: Tensor | 
     mass = valid.int() if weight is None else torch.where(valid, weight, 0).double()
     if target.is_floating_point():
         target = torch.where(valid.unsqueeze(1), target, 0).to(scores.dtype)
-        if can_be_read(target) and ((target < 0) | (target > 1)).any():
-            raise ValueError(
-                'Parameter `target` should hold shares of classes in [0, 1]. '
-                f'Found values from {target.min().item()} to {target.max().item()}.'
-            )
     else:
         target = torch.where(valid, target, 0).long()
         if n_classes == 1 and not zero_is_class:
@@ -54,6 +47,25 @@ def class_items(scores: Tensor, target: Tensor, valid: Tensor, weight: Tensor | 
     return Items(scores.t().unsqueeze(0), target.t().unsqueeze(0), mass.unsqueeze(0))
 
 
+def number_of_classes(pred: Tensor, name: str = 'pred') -> int:
+    """C of a prediction [N, C, *]; 0 where there is no such dimension, which `valid_items` names.
+
+    Raises:
+        TypeError: If it is no tensor.
+    """
+    _check_tensor(name, pred)
+    return pred.shape[1] if pred.dim() > 1 else 0
+
+
+def one_of_two(pred: Tensor, target: Tensor) -> Tensor:
+    """Two channels with labels as the one decision between them, [N, 1, *]; any other prediction as it is."""
+    is_pair = number_of_classes(pred) == 2 and pred.is_floating_point() and isinstance(target, Tensor)
+    if not is_pair or target.shape == pred.shape:
+        return pred
+    of_zero, of_one = (pred.float() if pred.element_size() < 4 else pred).split(1, 1)
+    return of_one - of_zero
+
+
 def valid_items(
     pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, n_labels: int, name: str = 'pred'
 ) -> Tensor:
@@ -61,16 +73,23 @@ def valid_items(
 
     Args:
         pred: [N, C, *], floating point.
-        target: Class indices [N, *], or a probability for each class [N, C, *].
+        target: Class indices [N, *], or a share for each class [N, C, *].
         weight: A factor for each item [N, *], or None; 0 removes the item.
         ignore_index: The label that removes an item. None: 255, where it cannot be a class.
         n_labels: How many labels mean something, from 0.
         name: What the user calls ``pred``.
 
     Raises:
-        TypeError: If a dtype does not fit.
-        ValueError: If a shape does not fit, or a label is no class (found on the CPU only; CUDA's own check is late).
+        TypeError: If a type or a dtype does not fit.
+        ValueError: If a shape does not fit, a label is no class or a share not in [0, 1] (found on the CPU only; CUDA's
+            own check is late).
     """
+    _check_tensor(name, pred)
+    _check_tensor('target', target)
+    if weight is not None:
+        _check_tensor('weight', weight)
+    if ignore_index is not None and (not isinstance(ignore_index, int) or isinstance(ignore_index, bool)):
+        raise TypeError(f'Parameter `ignore_index` should be a label, an integer, or None. Found {ignore_index!r}.')
     if not pred.is_floating_point():
         raise TypeError(f'Parameter `{name}` should be a floating-point tensor. Found {pred.dtype}.')
     if pred.dim() < 2:
@@ -84,6 +103,7 @@ def valid_items(
         raise ValueError(f'Parameter `weight` should not be negative. Found {weight.min().item()}.')
     counted = torch.ones(items, dtype=torch.bool, device=pred.device) if weight is None else weight != 0
     if target.is_floating_point() and target.shape == pred.shape:
+        _check_shares(target, counted)
         return counted
     if target.is_floating_point() or target.shape != items:
         raise ValueError(
@@ -96,6 +116,25 @@ def valid_items(
     valid = counted if ignore_index is None else counted & (target != ignore_index)
     _check_labels(target, valid, n_labels)
     return valid
+
+
+def _check_tensor(name: str, given: object) -> None:
+    if not isinstance(given, Tensor):
+        raise TypeError(f'Parameter `{name}` should be a tensor. Found {type(given).__name__}.')
+    if given.is_complex():
+        raise TypeError(f'Parameter `{name}` should hold real numbers. Found {given.dtype}.')
+
+
+def _check_shares(target: Tensor, counted: Tensor) -> None:
+    """Name a wrong share where reading it costs nothing."""
+    if not can_be_read(target):
+        return
+    found = target[counted.unsqueeze(1).expand_as(target)]
+    if ((found < 0) | (found > 1)).any():
+        raise ValueError(
+            'Parameter `target` should hold shares of classes in [0, 1]. '
+            f'Found values from {found.min().item()} to {found.max().item()}.'
+        )
 
 
 def _check_labels(target: Tensor, valid: Tensor, n_labels: int) -> None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.items import can_be_read, valid_items
+from mmseg_nondecomp.functional.items import number_of_classes, valid_items
 
 REDUCTIONS = ('mean', 'sum', 'none')
 
@@ -47,17 +47,12 @@ def label_loss(
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f'Parameter `reduction` should be one of {REDUCTIONS}. Found {reduction!r}.')
-    valid = valid_items(scores, target, weight, ignore_index, scores.shape[1] if scores.dim() > 1 else 0, name)
+    valid = valid_items(scores, target, weight, ignore_index, number_of_classes(scores, name), name)
     if scores.dtype in (torch.float16, torch.bfloat16):
         scores = scores.float()
     scores = torch.where(valid.unsqueeze(1), scores, 0).movedim(1, -1)
     if target.is_floating_point():
         labels = torch.where(valid.unsqueeze(1), target, 0).movedim(1, -1).to(scores.dtype)
-        if can_be_read(labels) and ((labels < 0) | (labels > 1)).any():
-            raise ValueError(
-                'Parameter `target` should hold shares of classes in [0, 1]. '
-                f'Found values from {labels.min().item()} to {labels.max().item()}.'
-            )
     else:
         labels = torch.where(valid, target, 0).long()
     losses = torch.where(valid, loss(Labelled(scores, labels)), 0)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
 from mmseg_nondecomp.functional.error_histogram import ProbabilityCells
-from mmseg_nondecomp.functional.items import class_items, valid_items
+from mmseg_nondecomp.functional.items import class_items, number_of_classes, valid_items
 from mmseg_nondecomp.functional.lovasz import binned_losses, sorted_losses
 
 
@@ -61,7 +61,7 @@ def lovasz_softmax(
     """
     check_classes(classes)
     check_bins(bins)
-    n_classes = probs.shape[1] if probs.dim() > 1 else 0
+    n_classes = number_of_classes(probs, 'probs')
     valid = valid_items(probs, target, None, ignore_index, max(n_classes, 2), 'probs')
     items = class_items(probs, target, valid, None, zero_is_class=False)
     if bins is None:

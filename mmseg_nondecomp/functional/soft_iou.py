@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
-from mmseg_nondecomp.functional.items import Items, class_items, valid_items
+from mmseg_nondecomp.functional.items import Items, class_items, number_of_classes, valid_items
 from mmseg_nondecomp.functional.lovasz import ClassLosses
 
 
@@ -55,7 +55,7 @@ def soft_iou(
         tensor(0.5395)
     """
     check_classes(classes)
-    n_classes = probs.shape[1] if probs.dim() > 1 else 0
+    n_classes = number_of_classes(probs, 'probs')
     valid = valid_items(probs, target, None, ignore_index, max(n_classes, 2), 'probs')
     items = class_items(probs, target, valid, None, zero_is_class=False)
     return class_average(*soft_losses(items, per_image), classes, class_weights(class_weight, items.scores.dtype))

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
-from mmseg_nondecomp.functional.items import Items, class_items, valid_items
+from mmseg_nondecomp.functional.items import Items, class_items, number_of_classes, valid_items
 from mmseg_nondecomp.functional.jaccard_counts import jaccard_counts, mean_jaccard
 from mmseg_nondecomp.functional.lovasz import ClassLosses
 from mmseg_nondecomp.losses.base import SetLoss, check_reduction
@@ -82,7 +82,7 @@ class ClassWiseLoss(SetLoss):
 
     def items(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Items:
         """What the call holds, class by class."""
-        n_classes = pred.shape[1] if pred.dim() > 1 else 0
+        n_classes = number_of_classes(pred)
         decisions = self.decides_each(n_classes)
         # One channel decides between two labels; label C is the background of sigmoid heads.
         valid = valid_items(pred, target, weight, ignore_index, n_classes + decisions)

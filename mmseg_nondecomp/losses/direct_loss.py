@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import class_average, class_weights
 from mmseg_nondecomp.functional.direct_ap_loss import check_binary, check_mode
-from mmseg_nondecomp.functional.items import class_items, valid_items
+from mmseg_nondecomp.functional.items import class_items, number_of_classes, valid_items
 from mmseg_nondecomp.functional.loss_augmented_ranking import check_epsilon
 from mmseg_nondecomp.losses.base import SetLoss, check_reduction
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
@@ -128,7 +128,7 @@ class DirectLoss(SetLoss):
 
     def queries(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Queries:
         """What the call holds: each class of each set, or each set, as one query."""
-        n_classes = pred.shape[1] if pred.dim() > 1 else 0
+        n_classes = number_of_classes(pred)
         valid = valid_items(pred, target, weight, ignore_index, n_classes + 1)
         if weight is not None:
             check_binary('weight', weight, valid)

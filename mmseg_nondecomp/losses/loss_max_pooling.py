@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import class_weights
-from mmseg_nondecomp.functional.items import valid_items
+from mmseg_nondecomp.functional.items import number_of_classes, valid_items
 from mmseg_nondecomp.functional.max_pooling import check_p, check_ratio, pool, pooled_items, pooling_weights
 from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, cross_entropy, focal
 from mmseg_nondecomp.losses.base import SetLoss, check_reduction
@@ -143,7 +143,7 @@ class LossMaxPooling(SetLoss):
         self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None
     ) -> tuple[Tensor, Tensor]:
         """What is pooled, in float32 or better, and which pixels are in the set; both of shape [N, *]."""
-        n_classes = pred.shape[1] if pred.dim() > 1 else 0
+        n_classes = number_of_classes(pred)
         # One channel decides between two labels; label C is the background of sigmoid heads.
         one_vs_rest = n_classes == 1 or self.pixel_loss != 'cross_entropy'
         valid = valid_items(pred, target, weight, ignore_index, n_classes + one_vs_rest)

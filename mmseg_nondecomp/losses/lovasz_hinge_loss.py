@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes
 from mmseg_nondecomp.functional.error_histogram import MarginCells
-from mmseg_nondecomp.functional.items import Items
+from mmseg_nondecomp.functional.items import Items, one_of_two
 from mmseg_nondecomp.functional.lovasz import ClassLosses
 from mmseg_nondecomp.functional.prox_lovasz_hinge import MoreauEnvelope, check_lam
 from mmseg_nondecomp.losses.lovasz import LovaszJaccardLoss
@@ -96,10 +96,7 @@ class LovaszHingeLoss(LovaszJaccardLoss):
 
     def items(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Items:
         """Scores one above the logit, and their targets."""
-        if pred.dim() > 1 and pred.shape[1] == 2 and target.shape != pred.shape and pred.is_floating_point():
-            background, foreground = pred.float().unbind(1) if pred.element_size() < 4 else pred.unbind(1)
-            pred = (foreground - background).unsqueeze(1)
-        return super().items(pred, target, weight, ignore_index)
+        return super().items(one_of_two(pred, target), target, weight, ignore_index)
 
     def decides_each(self, n_classes: int) -> bool:
         """Always: a margin is one decision."""

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.items import class_items, valid_items
+from mmseg_nondecomp.functional.items import class_items, number_of_classes, one_of_two, valid_items
 from mmseg_nondecomp.functional.margin_penalty import SURROGATES, margin_penalty, margin_slope
 from mmseg_nondecomp.functional.score_histogram import areas_under_roc, average_precisions, count_scores
 
@@ -136,10 +136,8 @@ def rated_items(
         TypeError: If a dtype does not fit.
         ValueError: If a shape does not fit, or a label is no class.
     """
-    n_classes = pred.shape[1] if pred.dim() > 1 else 0
-    if n_classes == 2 and target.shape != pred.shape and pred.is_floating_point():
-        of_zero, of_one = (pred.float() if pred.element_size() < 4 else pred).split(1, 1)
-        pred, n_classes = of_one - of_zero, 1
+    pred = one_of_two(pred, target)
+    n_classes = number_of_classes(pred)
     valid = valid_items(pred, target, weight, ignore_index, n_classes + 1)
     scores, labels, mass = class_items(pred, target, valid, weight, zero_is_class)
     if not labels.is_floating_point():

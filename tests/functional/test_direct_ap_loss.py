@@ -212,3 +212,14 @@ def test_many_items_are_ranked_in_double():
 def test_bad_input(arguments, error, message):
     with pytest.raises(error, match=message):
         direct_ap_loss(**{**dict(scores=torch.ones(3), target=torch.tensor([0, 1, 1])), **arguments})
+
+
+@pytest.mark.parametrize('mode', ['hinge', 'perceptron'])
+def test_bounds_with_scores_of_minus_infinity(mode):
+    """They are those of a very low score: infinite for a positive below a negative, and nothing among equals."""
+    low, target = -math.inf, torch.tensor([1, 0, 0])
+    assert direct_ap_loss(torch.tensor([low, 1.0, 0.0]), target, mode=mode) == math.inf
+    expected = direct_ap_loss(torch.tensor([0.2, 1.0, -1e6]), target, mode=mode)
+    assert direct_ap_loss(torch.tensor([0.2, 1.0, low]), target, mode=mode) == pytest.approx(expected.item())
+    expected = direct_ap_loss(torch.zeros(3), target, mode=mode)
+    assert direct_ap_loss(torch.full((3,), low), target, mode=mode) == pytest.approx(expected.item())

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from mmseg_nondecomp.functional.items import can_be_read, class_items, valid_items
+from mmseg_nondecomp.functional.items import can_be_read, class_items, number_of_classes, one_of_two, valid_items
 
 
 def valid(labels, n_labels=3, ignore_index=None, weight=None, dtype=torch.long):
@@ -41,7 +41,7 @@ def test_small_integers_do_not_wrap(dtype):
 
 def test_probabilities_are_never_ignored_by_their_value():
     pred = torch.zeros(2, 3)
-    assert valid_items(pred, torch.full((2, 3), 255.0), None, 255, 3).all()
+    assert valid_items(pred, torch.ones(2, 3), None, 1, 3).all()
     assert valid_items(pred, torch.rand(2, 3), torch.tensor([0.0, 1.0]), None, 3).tolist() == [False, True]
 
 
@@ -63,6 +63,12 @@ def test_a_label_that_is_no_class(label, n_labels):
         (torch.zeros(4, 2), torch.zeros(4, 2).long(), None, ValueError, '`target`.*int64'),
         (torch.zeros(4, 2), torch.zeros(4).long(), torch.ones(4, 2), ValueError, r'`weight`.*\(4,\).*\(4, 2\)'),
         (torch.zeros(2, 2), torch.zeros(2).long(), torch.tensor([1, -0.5]), ValueError, '`weight`.*negative.*-0.5'),
+        ([[0.0, 0.0]], torch.zeros(1).long(), None, TypeError, '`pred`.*a tensor.*list'),
+        (torch.zeros(1, 2), [0], None, TypeError, '`target`.*a tensor.*list'),
+        (torch.zeros(1, 2), None, None, TypeError, '`target`.*a tensor.*None'),
+        (torch.zeros(1, 2), torch.zeros(1).long(), [1.0], TypeError, '`weight`.*a tensor.*list'),
+        (torch.zeros(1, 2) + 0j, torch.zeros(1).long(), None, TypeError, '`pred`.*real.*complex64'),
+        (torch.zeros(1, 2), torch.zeros(1) + 0j, None, TypeError, '`target`.*real.*complex64'),
     ],
 )
 def test_tensors_that_do_not_fit(pred, target, weight, error, message):
@@ -123,10 +129,32 @@ def test_scores_and_shares_are_float32_or_better(dtype):
 
 @pytest.mark.parametrize('share', [-0.1, 1.1])
 def test_shares_that_are_none(share):
-    shares = torch.tensor([[[0.5, share]]])
+    pred, shares = torch.zeros(1, 1, 2), torch.tensor([[[0.5, share]]])
     with pytest.raises(ValueError, match=rf'`target`.*\[0, 1\].* {share}'):
-        items(torch.zeros(1, 1, 2), shares)
-    assert items(torch.zeros(1, 1, 2), shares, torch.tensor([[True, False]])).target.tolist() == [[[0.5, 0.0]]]
+        valid_items(pred, shares, None, None, 1)
+    assert valid_items(pred, shares, torch.tensor([[1.0, 0.0]]), None, 1).tolist() == [[True, False]]
+
+
+@pytest.mark.parametrize('label', ['void', 0.5, True, torch.tensor(3)])
+def test_an_ignored_label_that_is_no_integer(label):
+    with pytest.raises(TypeError, match=r'`ignore_index`.*an integer'):
+        valid([0, 1], ignore_index=label)
+
+
+def test_two_channels_are_one_decision_where_labels_say_so():
+    pred, labels = torch.randn(2, 2, 3).half(), torch.zeros(2, 3).long()
+    found = one_of_two(pred, labels)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, pred[:, 1:].float() - pred[:, :1].float())
+    assert one_of_two(pred, torch.zeros(2, 2, 3)).shape == pred.shape
+    assert one_of_two(torch.zeros(2, 3, 3), labels).shape == (2, 3, 3)
+
+
+def test_the_number_of_classes():
+    assert number_of_classes(torch.zeros(2, 5, 3)) == 5
+    assert number_of_classes(torch.zeros(2)) == 0
+    with pytest.raises(TypeError, match=r'`probs`.*a tensor'):
+        number_of_classes([1.0], 'probs')
 
 
 def test_values_are_looked_at_only_where_that_is_free():
