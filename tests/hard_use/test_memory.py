@@ -1,0 +1,76 @@
+"""10 000 iterations of a loss leave as much memory in use as 2 000 do; with `pytest -s` the figures are printed.
+
+Batches change their size and what they ignore, as crops and boxes do.
+"""
+
+import ctypes
+import gc
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from every_loss import CASES, N_CLASSES, build
+
+FIRST, LAST = 2_000, 10_000
+KIB_ALLOWED = 1024
+LOSSES = [(name, cases[0][1]) for name, cases in CASES.items()] + [
+    ('LovaszSoftmaxLoss', dict(memory=3)),
+    ('SMeasureLoss', dict(per_example=True)),
+    ('DirectAPLoss', dict(mode='negative')),
+]
+
+
+class InUse(NamedTuple):
+    """What a process holds."""
+
+    kib: int
+    """Of resident memory."""
+    tensors: int
+    objects: int
+
+
+def in_use():
+    """After all that is not needed was given back."""
+    gc.collect()
+    if sys.platform == 'linux':
+        ctypes.CDLL(None).malloc_trim(0)
+    tracked = gc.get_objects()
+    pages = int(Path('/proc/self/statm').read_text().split()[1])
+    return InUse(pages * 4, sum(isinstance(each, torch.Tensor) for each in tracked), len(tracked))
+
+
+def batches():
+    """Calls of eight sizes."""
+    generator = torch.Generator().manual_seed(0)
+    for n in range(1, 9):
+        labels = torch.randint(0, N_CLASSES, (4 * n,), generator=generator)
+        labels[: n // 2] = 255
+        yield torch.randn(4 * n, N_CLASSES, generator=generator), labels
+
+
+def growth(name, args):
+    """What is in use after 2 000 iterations, and after 10 000."""
+    loss, calls, found = build(name, args), list(batches()), []
+    for iteration in range(1, LAST + 1):
+        scores, labels = calls[iteration % len(calls)]
+        scores = scores.clone().requires_grad_()
+        ids = dict(ids=torch.arange(len(labels))) if args.get('per_example') else {}
+        loss(scores, labels, **ids).backward()
+        if hasattr(loss, 'step'):
+            loss.step()
+        if iteration in (FIRST, LAST):
+            found.append(in_use())
+    return found
+
+
+@pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
+@pytest.mark.parametrize(('name', 'args'), LOSSES)
+def test_memory_does_not_grow(name, args):
+    first, last = growth(name, args)
+    more = [later - earlier for earlier, later in zip(first, last, strict=True)]
+    print(f'{name} {args}: {more[0]:+} KiB, {more[1]:+} tensors, {more[2]:+} objects')
+    assert last.kib - first.kib < KIB_ALLOWED
+    assert last.tensors == first.tensors
+    assert last.objects - first.objects < 100  # eight a thousand iterations would be 64
