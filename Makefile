@@ -1,4 +1,4 @@
-.PHONY: help env demo test test-mmpretrain test-core test-oldest docs lint format benchmark clean
+.PHONY: help env demo test test-hard test-mmpretrain test-onedl test-core test-oldest docs lint format benchmark clean
 
 PYTHON_IN_ENV := .venv/bin/python
 
@@ -13,11 +13,17 @@ demo: env  ## train cross-entropy, loss max-pooling and Lovász-Softmax on LongT
 		--seeds 0 --out work_dirs/demo
 
 test: env  ## run the tests
-	@$(PYTHON_IN_ENV) -m pytest
+	@$(PYTHON_IN_ENV) -m pytest --ignore tests/hard_use
+
+test-hard: env  ## the worst inputs, processes that die, full disks, crafted files: tests/hard_use
+	@$(PYTHON_IN_ENV) -m pytest tests/hard_use
 
 test-mmpretrain: env  ## run the tests that need MMPretrain, in an environment of its own
 	@bash tools/setup_mmpretrain.sh
 	@.venv-mmpretrain/bin/python -m pytest tests/with_mmpretrain
+
+test-onedl:  ## run the tests of what meets OpenMMLab on its continuation OneDL, in an environment of its own
+	@bash tools/test_onedl.sh
 
 test-core:  ## build the sdist and the wheel, and run the tests that need no OpenMMLab on each, in an environment without it
 	@bash tools/test_core.sh
@@ -42,4 +48,4 @@ benchmark: env  ## speed of the losses against their peers
 	@$(PYTHON_IN_ENV) tools/benchmark.py
 
 clean:  ## remove the environment and what training has left
-	@rm -rf .venv .venv-mmpretrain .venv-core .venv-oldest .setup.lock work_dirs data .pytest_cache .mypy_cache .ruff_cache docs/_build
+	@rm -rf .venv .venv-mmpretrain .venv-core .venv-oldest .venv-onedl .setup.lock work_dirs data .pytest_cache .mypy_cache .ruff_cache docs/_build
