@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from class_report import named, number, percent
+from markdown_text import code
 from mmengine.config import Config
 
 from mmseg_nondecomp.class_index import ClassIndex
@@ -121,17 +122,17 @@ def advise_sampler(
         equi += f' and {one_of(at_rarest["in_crop_equi"], "crops")}'
         sampler += ' with RandomCropOnClass'
     why = (
-        f'Drawn uniformly, `{name}` is in {plain}. {sampler} gives each of the {len(names)} classes its turn and would '
-        f'make that {equi}: {gain:.1f} times as often (suggested from {WORTH_IT} on).'
+        f'Drawn uniformly, {code(name)} is in {plain}. {sampler} gives each of the {len(names)} classes its turn and '
+        f'would make that {equi}: {gain:.1f} times as often (suggested from {WORTH_IT} on).'
     )
     if gain < WORTH_IT:
         return Advice('Sampler: as it is', why + in_all_images(stats), numbers=numbers), seen.in_crop
     sampler, shown = 'EquiBatchSampler', seen.in_crop_equi
     if repeats > MOST_REPEATS and stats['unit'] == 'pixels':
         why += (
-            f' But the images of `{name}` would come {number(repeats)} times as often as now (limit: {MOST_REPEATS}), '
-            'and training may learn them by heart. IoUAdaptiveSampler draws half of the images uniformly and prefers a '
-            'class only as long as its IoU in training is low.'
+            f' But the images of {code(name)} would come {number(repeats)} times as often as now (limit: '
+            f'{MOST_REPEATS}), and training may learn them by heart. IoUAdaptiveSampler draws half of the images '
+            'uniformly and prefers a class only as long as its IoU in training is low.'
         )
         sampler, shown = 'IoUAdaptiveSampler', (seen.in_crop + seen.in_crop_equi) / 2  # while all IoU are equal
     lines = sampler_lines(sampler, crop, cfg)
@@ -241,7 +242,7 @@ def head_lines(cfg: Config, path: str) -> str:
     """What a config begins with that stands beside the given one and changes it."""
     imports = (cfg.get('custom_imports') or {}).get('imports') or []
     imports = [imports] if isinstance(imports, str) else list(imports)
-    lines = [f"_base_ = ['./{Path(path).name}']"]
+    lines = [f'_base_ = {spelled([f"./{Path(path).name}"])}']
     if 'mmseg_nondecomp' not in imports:
         imports = ['mmseg_nondecomp', *imports]
         lines.append(f'custom_imports = {spelled(dict(imports=imports, allow_failed_imports=False))}')

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markdown_text import code, escaped, in_one_line
 
 from mmseg_nondecomp.class_index import ClassIndex
 
@@ -60,7 +61,7 @@ def markdown(stats: dict[str, Any]) -> str:
     for row in stats['classes']:
         mean = row['items_per_image']
         per_image = '' if mean is None else f'{mean:.1f}' if mean < 100 else grouped(round(mean))
-        cells = [row['number'], row['name'].replace('|', r'\|'), grouped(row['images']), percent(row['image_share'])]
+        cells = [row['number'], escaped(row['name']), grouped(row['images']), percent(row['image_share'])]
         cells += [grouped(row['items']), percent(row['item_share']), per_image]
         lines.append(f'| {" | ".join(map(str, cells))} |')
     absent = named(stats['absent'], len(stats['absent'])) or 'none'
@@ -99,7 +100,7 @@ def draw_long_tail(stats: dict[str, Any], path: Path) -> None:
     of_images = [row['image_share'] for row in rows]
     draw_shares(bottom, 'share of images', of_images, IMAGES_COLOR, is_log=min(of_images) < SMALL)
     names = [short(rows[i]['name']) for i in shown]
-    bottom.set_xticks(list(shown), names, rotation=90, fontsize=8 if len(rows) > 40 else 9)
+    bottom.set_xticks(list(shown), names, rotation=90, fontsize=8 if len(rows) > 40 else 9, parse_math=False)
     bottom.set_xlabel('class, from frequent to rare' + (f' (one of {shown.step} is named)' if shown.step > 1 else ''))
     figure.tight_layout()
     figure.savefig(path, dpi=110)
@@ -149,7 +150,7 @@ def grouped(value: int) -> str:
 
 def named(names: list[str], most: int = 4) -> str:
     """Names in a row, the first few if there are many."""
-    shown = [f'`{name}`' for name in names[:most]]
+    shown = [code(name) for name in names[:most]]
     if len(names) > most:
         return f'{", ".join(shown)} and {len(names) - most} more'
     return ' and '.join(filter(None, [', '.join(shown[:-1]), *shown[-1:]]))
@@ -157,4 +158,5 @@ def named(names: list[str], most: int = 4) -> str:
 
 def short(name: str) -> str:
     """A name that leaves room for the picture."""
+    name = in_one_line(name)
     return name if len(name) <= MAX_NAME else f'{name[: MAX_NAME - 1]}…'

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from class_advice import advise, head_lines, told
 from class_report import draw_long_tail, markdown, statistics
+from markdown_text import escaped
 from mmengine.config import Config, DictAction
 from mmengine.registry import DATASETS, init_default_scope
 from whole_file import whole_file, write_whole
@@ -48,7 +49,9 @@ def main() -> None:
     batch_size = args.batch_size or loader.get('batch_size') or 1
     advice = advise(index, stats, cfg, batch_size) if args.split == 'train' else []
     head = head_lines(cfg, args.config)
-    report = f'# Classes of {Path(args.config).name}, {args.split}\n\n{markdown(stats)}\n\n{told(advice, head)}\n'
+    report = (
+        f'# Classes of {escaped(Path(args.config).name)}, {args.split}\n\n{markdown(stats)}\n\n{told(advice, head)}\n'
+    )
     numbers = {'config': args.config, 'split': args.split, 'batch_size': batch_size, **stats}
     numbers['suggestion'] = {'head': head, 'advice': [asdict(item) for item in advice]}
     write_whole(out / 'class_stats.json', json.dumps(numbers, indent=1, ensure_ascii=False) + '\n')

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.table import filled_up, number, table
+from markdown_text import escaped
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = ('README.md', 'docs/**/*.md', 'configs/*/README.md')
@@ -96,6 +97,8 @@ def table_of(arguments: str, root: Path) -> str:
     chosen = dict(setting.partition('=')[::2] for setting in settings)
     if unknown := chosen.keys() - {'columns', 'where'}:
         raise ValueError(f'a table has `columns` and `where`. Found {", ".join(sorted(unknown))}.')
+    if not (root / name).resolve().is_relative_to(root.resolve()):
+        raise ValueError(f'{name} is not in the repository.')
     rows = rows_of(root / name, name)
     for condition in filter(None, chosen.get('where', '').split(';')):
         column, _, value = (part.strip() for part in condition.partition('='))
@@ -106,7 +109,7 @@ def table_of(arguments: str, root: Path) -> str:
     columns = [column.strip() for column in chosen['columns'].split(',')] if 'columns' in chosen else list(rows[0])
     if missing := [column for column in columns if column not in rows[0]]:
         raise ValueError(f'{name} has no column {", ".join(missing)}, but {", ".join(rows[0])}.')
-    return table([{column: cell(row[column]) for column in columns} for row in rows])
+    return table([{escaped(column): cell(row[column]) for column in columns} for row in rows])
 
 
 def rows_of(path: Path, name: str) -> list[dict[str, Any]]:
@@ -120,8 +123,8 @@ def rows_of(path: Path, name: str) -> list[dict[str, Any]]:
 
 
 def cell(value: Any) -> str:
-    """A text as it is, a number with three digits; what would end the cell is escaped."""
-    return '' if value is None else number(value).replace('|', '\\|')
+    """A number with three digits, or a text, of which nothing is taken for more than text."""
+    return '' if value is None else escaped(number(value))
 
 
 if __name__ == '__main__':

@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from whole_file import write_whole
 
 from comparison import charts
@@ -71,6 +72,7 @@ def text_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]])
     return '\n\n'.join([*parts, HOW_TO_READ]) + '\n'
 
 
+@rc_context({'text.parse_math': False})  # Names may have dollars.
 def html_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]], title: str, command: str) -> str:
     """The page with all tables and pictures."""
     page = Page(title)

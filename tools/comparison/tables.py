@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from markdown_text import escaped
 
 from comparison.results import Comparison
 
@@ -74,5 +75,6 @@ def gain(comparison: Comparison, schedule: str, name: str, measure: str) -> str:
 def markdown(rows: Sequence[Row]) -> str:
     """A table for a README."""
     titles = list(rows[0])
-    lines = [titles, ['---'] * len(titles), *([str(row[title]) for title in titles] for row in rows)]
-    return '\n'.join(f'| {" | ".join(cells)} |' for cells in lines)
+    cells = [[escaped(title) for title in titles], *([escaped(row[title]) for title in titles] for row in rows)]
+    lines = [cells[0], ['---'] * len(titles), *cells[1:]]
+    return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
