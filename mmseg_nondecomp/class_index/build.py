@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader
 from mmseg_nondecomp.progress import progress
 
 from .annotations import Annotations, annotations_of
-from .cache import default_cache_dir, load_or_build
+from .cache import default_cache_dir, expanded, load_or_build
 from .class_index import ClassIndex, ImageClasses
 
 IMAGES_PER_TASK = 16
@@ -49,7 +49,7 @@ def index_classes(
         TypeError: If the data set does not tell its classes.
         ValueError: If it has no images, no label maps or no names of classes.
     """
-    folder = default_cache_dir() if cache_dir is None else Path(cache_dir).expanduser()
+    folder = default_cache_dir() if cache_dir is None else expanded(Path(cache_dir))
     parts = list(_parts(dataset, 1, 0))
     common = math.gcd(*(times for _, times, _ in parts))
     indices = [

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from mmseg_nondecomp.file_lock import locked
+from mmseg_nondecomp.leftovers import prefix_of_work, remove_leftovers
 
 from .class_index import ClassIndex
 
@@ -19,7 +19,22 @@ VERSION = 1
 
 def default_cache_dir() -> Path:
     """The folder of the user's cache: ``$XDG_CACHE_HOME/mmseg_nondecomp``, or ``~/.cache/mmseg_nondecomp``."""
-    return Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache') / 'mmseg_nondecomp'
+    return expanded(Path(os.environ.get('XDG_CACHE_HOME') or '~/.cache')) / 'mmseg_nondecomp'
+
+
+def expanded(folder: Path) -> Path:
+    """A folder whose name may begin with ``~``.
+
+    Raises:
+        OSError: If it does, and the user has no home, as in many containers.
+    """
+    try:
+        return folder.expanduser()
+    except RuntimeError as error:
+        raise OSError(
+            f'Could not keep the class index in {str(folder)!r}: {error} Set HOME or XDG_CACHE_HOME, or choose a '
+            '`cache_dir`.'
+        ) from error
 
 
 def load_or_build(folder: Path, identity: str, state: str, build: Callable[[], ClassIndex]) -> ClassIndex:
@@ -56,8 +71,9 @@ def load_or_build(folder: Path, identity: str, state: str, build: Callable[[], C
                 _say(f'The annotations have changed since their classes were counted for {folder}: counting again.')
             index = build()
             try:
-                # The host's name keeps apart machines that share a file system but not its locks.
-                _write(file, index, f'.{name}-{socket.gethostname()}-', is_locked)
+                if is_locked:
+                    remove_leftovers(folder, f'.{name}')
+                _write(file, index, prefix_of_work(f'.{name}'))
             except OSError as error:
                 _say(
                     f'Could not keep the class index: {error}. The next start counts again; choose another `cache_dir`.'
@@ -79,10 +95,7 @@ def _read(file: Path, say: Callable[[str], None]) -> ClassIndex | None:
         return None
 
 
-def _write(file: Path, index: ClassIndex, prefix: str, is_locked: bool) -> None:
-    if is_locked:
-        for leftover in file.parent.glob(f'{prefix}*'):
-            leftover.unlink()
+def _write(file: Path, index: ClassIndex, prefix: str) -> None:
     handle, name = tempfile.mkstemp(prefix=prefix, dir=file.parent)
     try:
         with open(handle, 'wb') as stream:

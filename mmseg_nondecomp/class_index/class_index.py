@@ -175,10 +175,10 @@ class ClassIndex:
             zipfile.BadZipFile: If the file is damaged.
         """
         with np.load(file, allow_pickle=False) as arrays:
-            if damaged := arrays.zip.testzip():  # An array that is read in part is not compared with its checksum.
-                raise zipfile.BadZipFile(f'The checksum of {damaged} should be that of its content.')
             if any(member.compress_type for member in arrays.zip.infolist()):  # It could be of any size.
                 raise ValueError('The arrays of a class index should not be compressed.')
+            if damaged := arrays.zip.testzip():  # An array that is read in part is not compared with its checksum.
+                raise zipfile.BadZipFile(f'The checksum of {damaged} should be that of its content.')
             names = json.loads(bytes(arrays['class_names']))
             index = cls(class_names=tuple(names), **{name: arrays[name] for name in _ARRAYS})
         index._check()

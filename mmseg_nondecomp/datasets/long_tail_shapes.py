@@ -152,5 +152,5 @@ def _check_integer(name: str, value: object, low: int, high: int | None = None) 
 
 
 def _write_png(path: Path, pixels: Any) -> None:
-    if not cv2.imwrite(str(path), pixels):
-        raise OSError(f'could not write {str(path)!r}')
+    # OpenCV's own writer leaves an empty file on a full disk and calls it a success.
+    path.write_bytes(cv2.imencode('.png', pixels)[1].tobytes())

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from mmseg_nondecomp.file_lock import locked
+from mmseg_nondecomp.leftovers import prefix_of_work, remove_leftovers
 
 
 def publish_folder(folder: Path, build: Callable[[Path], None], is_complete: Callable[[Path], bool]) -> None:
@@ -31,15 +31,13 @@ def publish_folder(folder: Path, build: Callable[[Path], None], is_complete: Cal
     if is_complete(folder):
         return
     folder.parent.mkdir(parents=True, exist_ok=True)
-    # The host's name keeps apart machines that share a file system but not its locks.
-    prefix = f'.building-{folder.name}-{socket.gethostname()}-'
+    name = f'.building-{folder.name}'
     with locked(folder.parent / f'.{folder.name}.lock') as is_locked:
         if is_complete(folder):
             return
         if is_locked:
-            for leftover in folder.parent.glob(f'{prefix}*'):
-                shutil.rmtree(leftover, ignore_errors=True)
-        workspace = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))
+            remove_leftovers(folder.parent, name)
+        workspace = Path(tempfile.mkdtemp(prefix=prefix_of_work(name), dir=folder.parent))
         try:
             content = workspace / 'new'
             content.mkdir()

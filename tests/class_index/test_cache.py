@@ -1,5 +1,6 @@
 import json
 import os
+import pwd
 import signal
 import subprocess
 import sys
@@ -156,6 +157,20 @@ def test_default_folder(monkeypatch, tmp_path):
     assert default_cache_dir() == tmp_path / 'mmseg_nondecomp'
     monkeypatch.delenv('XDG_CACHE_HOME')
     assert default_cache_dir() == Path.home() / '.cache' / 'mmseg_nondecomp'
+
+
+@pytest.mark.parametrize('variable', ['HOME', 'XDG_CACHE_HOME'])
+def test_without_a_home_another_folder_is_asked_for(monkeypatch, variable):
+    def nobody(_):
+        raise KeyError
+
+    monkeypatch.delenv('HOME')
+    monkeypatch.delenv('XDG_CACHE_HOME', raising=False)
+    monkeypatch.setattr(pwd, 'getpwuid', nobody)
+    with pytest.raises(OSError, match=r"'~/\.cache'.*Set HOME or XDG_CACHE_HOME, or choose a `cache_dir`"):
+        default_cache_dir()
+    monkeypatch.setenv(variable, '/somewhere')
+    assert default_cache_dir().is_relative_to('/somewhere')
 
 
 class TestProcesses:

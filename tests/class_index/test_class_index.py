@@ -1,4 +1,5 @@
 import io
+import zipfile
 
 import numpy as np
 import pytest
@@ -164,6 +165,14 @@ class TestFile:
         stream.seek(0)
         with pytest.raises(ValueError, match='should not be compressed'):
             ClassIndex.load(stream)
+
+    def test_an_array_that_would_be_read_in_part_is_an_error(self):
+        """Then the rest of it would not be compared with its checksum: here all places."""
+        content = written(index_of(MAPS))
+        damaged = content.replace(b', 2, 2)', b', 0, 2)')
+        assert damaged != content
+        with pytest.raises(zipfile.BadZipFile, match=r'checksum of places\.npy'):
+            ClassIndex.load(io.BytesIO(damaged))
 
     def test_pickles_are_not_read(self):
         with np.load(io.BytesIO(written(index_of(MAPS)))) as file:

@@ -5,6 +5,7 @@ import pytest
 from comparison.report import write_report
 from comparison.results import Comparison
 from comparison.tables import class_rows, markdown, score_rows, spread, summary_rows
+from hard_use.hindrances import full_disk
 
 
 def areas(hits, n_images=3):
@@ -78,6 +79,17 @@ def test_what_is_left(comparison, tmp_path):
     assert html.count('<img') == 2 * 5  # curves, classes, legend, on the way, wins and losses
     assert '<script' not in html
     assert html.count('&lt;script&gt;alert(1)') == 4
+
+
+def test_on_a_full_disk_each_file_is_whole_or_as_before(comparison, tmp_path):
+    out = tmp_path / 'out'
+    write_report(comparison, out, 'A title', 'command')
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    for most in (0, *(len(content) - 1 for content in before.values())):
+        with full_disk(most), pytest.raises(OSError, match=r'Could not write .*File too large.*Make room'):
+            write_report(comparison, out, 'Another title', 'another command')
+        left = {path.name: path.read_bytes() for path in out.iterdir()}
+        assert left == before
 
 
 def test_a_single_config_needs_no_differences(write_training, tmp_path):

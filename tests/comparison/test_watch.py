@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 from comparison.watch import Watch, evenly_spaced, image_areas, stacked, thumbnail
+from hard_use.hindrances import full_disk
 
 
 class OneImage:
@@ -59,6 +60,28 @@ def test_other_predictions_than_maps_are_refused_by_name(tmp_path):
     boxes = BaseDataElement(pred_instances=BaseDataElement())
     with pytest.raises(TypeError, match=r"semantic segmentation.*\['pred_instances'\]"):
         watch.after_val_iter(runner, 0, {'inputs': [torch.zeros(3, 4, 4)]}, [boxes])
+
+
+@pytest.mark.parametrize('most', [0, 100, 500])
+def test_a_training_goes_on_from_what_a_full_disk_left(tmp_path, most):
+    watch = Watch(tmp_path, print)
+    dataset = OneImage()
+    dataset.metainfo = dict(classes=('a', 'b'), palette=[[0] * 3] * 2)
+    runner = SimpleNamespace(iter=5, val_dataloader=SimpleNamespace(dataset=dataset))
+    watch.before_val(runner)
+    watch.areas = [torch.ones(2, 2)]
+    watch.seen = {0: np.random.default_rng(0).integers(0, 255, (20, 20, 5), np.uint8)}
+    watch.after_val_epoch(runner)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    runner.iter = 10
+    with full_disk(most), pytest.raises(OSError, match='Could not write'):
+        watch.after_val_epoch(runner)
+    left = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert left.keys() == before.keys()
+    assert left['curve.json'] == before['curve.json']
+    again = Watch(tmp_path, print)
+    assert again.last_iteration == 5
+    assert again.pictures.keys() == {'5'}
 
 
 def test_a_resumed_training_forgets_what_came_after_its_checkpoint(tmp_path):

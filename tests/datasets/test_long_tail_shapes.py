@@ -157,6 +157,12 @@ def test_failed_build_leaves_nothing(tmp_path: Path, monkeypatch):
     assert names(tmp_path) == leftovers(tmp_path) == []
 
 
+def test_picture_that_finds_no_room_is_an_error():
+    """OpenCV calls it a success where all of it fits into a buffer."""
+    with pytest.raises(OSError, match='No space left'):
+        long_tail_shapes._write_png(Path('/dev/full'), np.zeros((8, 8), np.uint8))
+
+
 def test_damaged_data_set_is_drawn_again(tmp_path: Path):
     folder = LongTailShapes(str(tmp_path), **SMALL).folder
     whole = content(folder)

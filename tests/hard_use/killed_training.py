@@ -11,6 +11,7 @@ import argparse
 import json
 import os
 import random
+import resource
 import signal
 import sys
 import tempfile
@@ -33,7 +34,14 @@ ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / 'tools'))
 import train  # noqa: E402
 
-MOMENTS = 'random', 'half a checkpoint', 'between the two files', 'last_checkpoint is empty', 'half of the named one'
+MOMENTS = (
+    'random',
+    'half a checkpoint',
+    'between the two files',
+    'last_checkpoint is empty',
+    'half of the named one',
+    'the disk is full',
+)
 ITERATIONS = 14
 MOST_KILLS = 3
 CONFIG = """
@@ -180,6 +188,8 @@ def die_at(moment: str) -> None:
             return
         if moment == 'half of the named one':  # which `save_best` writes again
             filepath = saved[-2]
+        if moment == 'the disk is full':
+            resource.setrlimit(resource.RLIMIT_FSIZE, (len(obj) // 2, resource.RLIM_INFINITY))
         put(backend, obj[: len(obj) // 2] if moment.startswith('half') else obj, filepath)
         if moment == 'last_checkpoint is empty':
             Path(filepath).with_name('last_checkpoint').write_text('')

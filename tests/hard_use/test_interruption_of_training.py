@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).with_name('killed_training.py')
-TORN = 'half a checkpoint', 'between the two files', 'last_checkpoint is empty', 'half of the named one'
+TORN = (
+    'half a checkpoint',
+    'between the two files',
+    'last_checkpoint is empty',
+    'half of the named one',
+    'the disk is full',
+)
 
 
 def trials(*arguments):

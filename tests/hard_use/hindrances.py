@@ -1,0 +1,92 @@
+"""What may happen to a process, for tests: it is killed, its disk is full, it may not write."""
+
+import os
+import resource
+import signal
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+NOBODY = 65534
+
+
+def start(action: Callable[[], Any]) -> int:
+    """Do something in a fork of this process, and give its number."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        action()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+
+
+def killed(action: Callable[[], Any], call: int | None = None) -> bool:
+    """Whether a process that does something dies of it, or in its call of that number."""
+    return os.WIFSIGNALED(os.waitpid(start(lambda: counted(action, call)), 0)[1])
+
+
+def counted(action: Callable[[], Any], last: int | None = None) -> int:
+    """How many functions are called, of Python and of C; the process dies in the last.
+
+    Calls tell moments of a process apart however busy the machine is.
+    """
+    calls = 0
+
+    def count(_: Any, event: str, __: Any) -> None:
+        nonlocal calls
+        calls += event in ('call', 'c_call')
+        if calls == last:
+            die()
+
+    sys.setprofile(count)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def die(*_: Any, **__: Any) -> None:
+    """Kill this process, as a machine out of memory does."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def then_die(function: Callable) -> Callable:
+    """A function that does what another one does, and dies."""
+
+    def last(*arguments: Any, **keywords: Any) -> None:
+        function(*arguments, **keywords)
+        die()
+
+    return last
+
+
+@contextmanager
+def full_disk(most: int = 0) -> Iterator[None]:
+    """No file of this process grows beyond so many bytes; what is written fails as on a full disk."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def permissions_bind() -> Iterator[None]:
+    """As for any user, also where the tests run as root, whom no permission binds."""
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(NOBODY)
+    try:
+        yield
+    finally:
+        if is_root:
+            os.seteuid(0)
