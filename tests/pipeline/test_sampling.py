@@ -37,8 +37,8 @@ def workers(n):
 
 
 @pytest.mark.parametrize(('config', 'options'), [('lovasz-equibatch', []), ('lmp-iou', OFTEN)])
-def test_n_and_n_equals_n_save_resume_n(tool, tmp_path, config, options):
-    path, options = CONFIG.format(config), [*SCHEDULE, *options]
+def test_n_and_n_equals_n_save_resume_n(tool, tmp_path, repeatable, config, options):
+    path, options = CONFIG.format(config), [*SCHEDULE, *repeatable, *options]
     through, stopped = tmp_path / 'through', tmp_path / 'stopped'
     tool('train.py', path, '--work-dir', through, options=options)
     stop_at_4(through, stopped)

@@ -32,15 +32,16 @@ def trained(tmp_path_factory):
     return tmp_path_factory.mktemp('trained')
 
 
-def test_n_and_n_equals_n_save_resume_n(tool, trained, tmp_path):
-    log = tool('train.py', LMP, '--work-dir', trained, options=schedule(8, 4))
+def test_n_and_n_equals_n_save_resume_n(tool, trained, tmp_path, repeatable):
+    options = [*schedule(8, 4), *repeatable]
+    log = tool('train.py', LMP, '--work-dir', trained, options=options)
     assert 'loss_lmp_support' in log
     assert 'mIoU' in log
     stopped = tmp_path / 'stopped'
     stopped.mkdir()
     (stopped / 'iter_4.pth').write_bytes((trained / 'iter_4.pth').read_bytes())
     (stopped / 'last_checkpoint').write_text(str(stopped / 'iter_4.pth'))
-    log = tool('train.py', LMP, '--work-dir', stopped, '--resume', options=schedule(8, 4))
+    log = tool('train.py', LMP, '--work-dir', stopped, '--resume', options=options)
     assert 'resumed from' in log or 'resume' in log.lower()
     assert not re.search(r'Iter\(train\) +\[4/8\]', log), 'it began anew'
     assert_same(weights(stopped / 'iter_8.pth'), weights(trained / 'iter_8.pth'))
@@ -55,16 +56,17 @@ def test_n_and_n_equals_n_save_resume_n(tool, trained, tmp_path):
         ('ce-then-lovasz', []),
     ],
 )
-def test_what_lasts_longer_than_a_batch_survives_a_stop(tool, tmp_path, config, options):
+def test_what_lasts_longer_than_a_batch_survives_a_stop(tool, tmp_path, repeatable, config, options):
     """The memory of a loss, and a schedule of its weight."""
     path = f'configs/long_tail_shapes/tiny-unet_{config}_lts.py'
     through, stopped = tmp_path / 'through', tmp_path / 'stopped'
-    log = tool('train.py', path, '--work-dir', through, options=[*schedule(6, 2), *options])
+    settings = [*schedule(6, 2), *repeatable, *options]
+    log = tool('train.py', path, '--work-dir', through, options=settings)
     assert 'loss_lovasz_miou' in log
     stopped.mkdir()
     (stopped / 'iter_2.pth').write_bytes((through / 'iter_2.pth').read_bytes())
     (stopped / 'last_checkpoint').write_text(str(stopped / 'iter_2.pth'))
-    tool('train.py', path, '--work-dir', stopped, '--resume', options=[*schedule(6, 2), *options])
+    tool('train.py', path, '--work-dir', stopped, '--resume', options=settings)
     assert_same(weights(stopped / 'iter_6.pth'), weights(through / 'iter_6.pth'))
     if options:
         assert any('memory' in name and value.numel() for name, value in weights(through / 'iter_6.pth').items())

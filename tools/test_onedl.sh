@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Tests the package on OneDL, the maintained continuation of the OpenMMLab stack, in .venv-onedl: what meets MMCV,
+# MMEngine and MMSegmentation, by their classes, their configs and their checkpoints, and whole trainings. What is plain
+# PyTorch and NumPy does not change with them, and `make test` has tested it; nor do trainings that do the same once more
+# (tools/compare.py, tools/reproduce.py). What needs MMDetection is skipped: version 3.3.0 refuses OneDL's MMCV.
+#   PYTHON      the interpreter to build with (default: python3.11)
+#   MAX_JOBS    compiler processes for MMCV (default: one per core)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+tests=(
+    tests/test_compat.py tests/test_registry.py tests/test_configs.py
+    tests/evaluation tests/heads tests/hooks tests/samplers tests/segmentors tests/transforms
+    tests/class_index/test_annotations.py tests/class_index/test_build.py
+    tests/datasets/test_long_tail_shapes.py tests/datasets/test_random_subset.py
+    tests/datasets/test_voc_actions.py tests/datasets/test_without_mmsegmentation.py
+    tests/losses/test_contract.py::test_what_leaks_from_a_merged_config_is_named
+    tests/losses/test_loss_max_pooling_in_heads.py tests/losses/test_monitor.py tests/losses/test_registered_pixel_loss.py
+    tests/pipeline/test_metrics.py tests/pipeline/test_s_measure_training.py tests/pipeline/test_sampling.py
+    tests/pipeline/test_stock_models.py tests/pipeline/test_tiling.py tests/pipeline/test_training.py
+)
+bash tools/setup_env.sh onedl
+exec .venv-onedl/bin/python -m pytest "${tests[@]}"
