@@ -10,7 +10,7 @@ from mmengine.utils import is_installed
 
 ROOT = Path(__file__).parents[2]
 STOCK = Path(find_spec('mmseg').origin).parent / '.mim'
-# Each with where it finds the stock configs. OneDL's own script finds no `mmseg::`, as its distributions have new names,
+# Each with where it finds the stock configs. OneDL's own script finds no `mmseg::`: its distributions have new names,
 # which ours tells MMEngine.
 SCRIPTS = {
     'stock': (STOCK / 'tools' / 'train.py', 'mmseg::' if is_installed('mmsegmentation') else f'{STOCK}/configs/'),
