@@ -25,7 +25,8 @@ def margin_penalty(score: Tensor, epsilon: Tensor, surrogate: str) -> Tensor:
     """
     if surrogate == 'hinge':
         return (epsilon + score).clamp(min=0)
-    return epsilon / math.log(2) * F.softplus(score / epsilon)
+    # By default softplus is taken for x from 20 on, with a jump; at 40 the two are the same number.
+    return epsilon / math.log(2) * F.softplus(score / epsilon, threshold=40)
 
 
 def margin_slope(score: Tensor, epsilon: Tensor, surrogate: str) -> Tensor:
