@@ -45,6 +45,8 @@ def join_the_others(seconds: float = 120) -> tuple[int, Path, list[str]]:
     """Be one of the processes: its rank, the folder, and further arguments. A collective waits for so many seconds."""
     rank, n_processes, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     store = distributed.FileStore(str(folder / 'store'), n_processes)
+    store.set(f'{rank} is there', '')
+    store.wait([f'{other} is there' for other in range(n_processes)], timedelta(seconds=120))
     distributed.init_process_group(
         'gloo', store=store, rank=rank, world_size=n_processes, timeout=timedelta(seconds=seconds)
     )

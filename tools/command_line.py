@@ -3,6 +3,7 @@
 import argparse
 import gc
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -46,8 +47,12 @@ def load_config(args: argparse.Namespace) -> Config:
 
 
 def start_processes_on_the_cpu(cfg: Config) -> None:
-    """Join the processes with gloo: MMEngine's own launchers and its wrapper of the model ask for a GPU."""
-    torch.distributed.init_process_group('gloo')
+    """Join the processes with gloo: MMEngine's own launchers and its wrapper of the model ask for a GPU.
+
+    As there, ``env_cfg.dist_cfg.timeout`` is how many seconds a process waits for the others before it gives up.
+    """
+    seconds = cfg.get('env_cfg', {}).get('dist_cfg', {}).get('timeout')
+    torch.distributed.init_process_group('gloo', timeout=seconds and timedelta(seconds=seconds))
     cfg.setdefault(
         'model_wrapper_cfg',
         dict(

@@ -3,10 +3,14 @@
 With every parameter used in each step, DDP is tested in `test_distributed_losses`.
 """
 
+import importlib
+import sys
+
 import pytest
 import torch
+from hard_use.distributed_scenes import DATA as EACH_DATA
 from hard_use.distributed_scenes import Network, assert_close, built, gradient_of, losses_in, shards_of, union, value_of
-from processes import find_as_a_process, found_by_ranks
+from processes import ROOT, find_as_a_process, found_by_ranks
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -75,6 +79,13 @@ def find(rank):
     plain = DistributedDataParallel(Network())
     found |= {('accumulated', loss): accumulated(plain, built(loss, 'world'), shards) for loss in LOSSES}
     found['several'] = steps(plain, Several('world'), shards)
+    sys.path.insert(0, str(ROOT / 'tools'))
+    traffic = importlib.import_module('benchmarks.traffic')
+    for data in EACH_DATA:
+        features, labels, weights = shards_of(data, n)[rank]
+        for loss in LOSSES:
+            calls = traffic.collectives(built(loss, 'world'), Network()(features), labels, weights)
+            found['collectives', data, loss] = [tuple(call) for call in calls]
     return found
 
 
@@ -110,6 +121,15 @@ def test_several_losses_of_which_one_belongs_to_each_process(found):
     for of_rank in found:
         for gradient, of_all, of_sum in zip(of_rank['several'], together, sums, strict=True):
             assert_close(gradient, of_all - of_sum + of_sum / n)
+
+
+@pytest.mark.parametrize('loss', LOSSES)
+@pytest.mark.parametrize('data', EACH_DATA)
+def test_every_process_takes_part_in_the_same_exchanges(found, data, loss):
+    """In the same order and with as many bytes, whatever its data: or the processes would wait for each other."""
+    first, *others = (of_rank['collectives', data, loss] for of_rank in found)
+    assert first
+    assert all(other == first for other in others)
 
 
 if __name__ == '__main__':
