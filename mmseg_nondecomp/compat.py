@@ -11,6 +11,7 @@ takes the data, checks them, and can do nothing else (`stand_ins.py`). What was 
 import os
 import re
 import warnings
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial, wraps
@@ -24,6 +25,9 @@ from torch import serialization
 
 is_compiling = torch.compiler.is_compiling if torch.__version__ >= '2.3' else torch._utils.is_compiling
 """Whether a graph is being traced."""
+
+FOLDER = 0x10
+"""The attribute of a folder in a zip archive."""
 
 LOCAL_ADVICE = (
     'allow what it names with `torch.serialization.add_safe_globals([...])`, or load it once with '
@@ -112,6 +116,7 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
         raise FileNotFoundError(f'{filename} can not be found.')
     with _stand_ins_allowed(), torch.sparse.check_sparse_tensor_invariants(True):
         try:
+            _check_sums(filename)
             # `weights_only=True` is the default; unsaid, torch's environment switches keep working.
             return torch.load(filename, map_location=map_location)
         except UnpicklingError as error:
@@ -120,6 +125,20 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
             raise
         except Exception as error:  # There is no telling what a damaged file makes its reader raise.
             raise UnpicklingError(f'{filename} cannot be loaded: {type(error).__name__}: {error}') from error
+
+
+def _check_sums(filename: str) -> None:
+    """Raises if a record of the archive is not as it was written: torch does not look, and loads other numbers."""
+    if serialization.get_crc32_options() and zipfile.is_zipfile(filename):
+        with zipfile.ZipFile(filename) as archive:
+            # Of what says that it is a folder torch gives whatever was in memory.
+            folders = (record.filename for record in archive.infolist() if record.external_attr & FOLDER)
+            record = archive.testzip() or next(folders, None)
+        if record is not None:
+            raise zipfile.BadZipFile(
+                f'{record!r} in it has a wrong checksum. If it was saved without checksums, call '
+                '`torch.serialization.set_crc32_options(False)`, and none are looked at'
+            )
 
 
 def load_from_url(url: str, **kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ than the file is large.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pickle import UnpicklingError
 from typing import Any, SupportsIndex
@@ -43,7 +44,7 @@ class _DType:
     """Stands in for `numpy.dtype`, whose `__setstate__` accepts object fields and wrong sizes."""
 
     def __init__(self, code: str, align: bool, copy: bool) -> None:
-        if not isinstance(code, str) or np.dtype(code).kind not in 'biufcSU':
+        if not isinstance(code, str) or not re.fullmatch('[biufcSU][0-9]+', code):
             raise UnpicklingError(f'NumPy data of type {code!r} are neither numbers nor text')
         self.dtype = np.dtype(code)
 

@@ -283,6 +283,39 @@ def test_a_damaged_file_is_named(tmp_path, content):
         load(str(path))
 
 
+def test_a_changed_number_is_not_loaded(tmp_path):
+    path = tmp_path / 'a.pth'
+    torch.save({'a': torch.arange(4.0)}, path)
+    content = bytearray(path.read_bytes())
+    content[content.index(torch.arange(4.0).numpy().tobytes()) + 5] ^= 16
+    path.write_bytes(content)
+    assert torch.load(path)['a'][1] != 1, 'torch does not look'
+    with pytest.raises(UnpicklingError, match=r"a\.pth cannot be loaded: .*'a/data/0' in it has a wrong checksum"):
+        load(str(path))
+
+
+def test_a_record_is_no_folder(tmp_path):
+    path = tmp_path / 'a.pth'
+    torch.save({'a': torch.arange(4.0)}, path)
+    content = bytearray(path.read_bytes())
+    entry = content.rindex(b'PK\1\2', 0, content.rindex(b'a/data/0'))
+    content[entry + 38] |= compat.FOLDER
+    path.write_bytes(content)
+    with pytest.raises(UnpicklingError, match=r"a\.pth cannot be loaded: .*'a/data/0' in it"):
+        load(str(path))
+
+
+def test_files_without_checksums_can_be_loaded(tmp_path):
+    serialization.set_crc32_options(False)
+    try:
+        path = save(tmp_path / 'a.pth', torch.ones(3))
+        assert load(path)['extra'].tolist() == [1, 1, 1]
+    finally:
+        serialization.set_crc32_options(True)
+    with pytest.raises(UnpicklingError, match='set_crc32_options'):
+        load(path)
+
+
 def test_a_file_that_may_not_be_read_is_not_damaged(tmp_path, monkeypatch):
     def forbidden(*args, **kwargs):
         raise PermissionError(13, 'Permission denied')
