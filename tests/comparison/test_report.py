@@ -1,4 +1,5 @@
 import json
+from importlib.metadata import packages_distributions, version
 
 import numpy as np
 import pytest
@@ -73,6 +74,9 @@ def test_what_is_left(comparison, tmp_path):
     assert document['table'] == summary_rows(comparison)
     assert len(document['trainings']) == 8
     assert document['metadata']['seeds'] == [0, 1]
+    for name in ('torch', 'mmengine', 'mmcv', 'mmseg'):  # Of either stack: on OneDL the distributions have other names.
+        [distribution] = set(packages_distributions()[name])
+        assert document['metadata'][distribution] == version(distribution)
     told = (tmp_path / 'out' / 'results.md').read_text()
     assert markdown(score_rows(comparison, 'long')) in told
     html = page.read_text()

@@ -50,7 +50,8 @@ def metadata(comparison: Comparison) -> dict[str, Any]:
         except PackageNotFoundError:
             return None
 
-    packages = ('torch', 'torchmetrics', 'mmengine', 'mmcv', 'mmsegmentation', 'onedl-mmsegmentation')
+    openmmlab = ('mmengine', 'mmcv', 'mmsegmentation')
+    packages = ('torch', 'torchmetrics', *openmmlab, *(f'onedl-{name}' for name in openmmlab))
     return {
         **{name: found for name in packages if (found := installed(name))},
         'python': platform.python_version(),
