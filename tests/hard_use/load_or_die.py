@@ -19,7 +19,7 @@ from pickle import UnpicklingError
 ROOT = Path(__file__).parents[2]
 MEMORY, SECONDS = 2 << 30, 30
 """What a process may take more than it has at the start; how long it may take for a file."""
-ORDERS = ('os.', 'subprocess.', 'socket.', 'shutil.', 'ctypes.', 'exec', 'compile', 'pickle.', 'urllib.', 'import')
+ORDERS = ('os.', 'subprocess.', 'socket.', 'shutil.', 'ctypes.', 'exec', 'pickle.', 'urllib.', 'import')
 """Events of Python that no data should bring about."""
 QUIET = ('os.stat', 'os.listdir')
 OWN = ('encodings.', 'torch.', 'numpy.')
