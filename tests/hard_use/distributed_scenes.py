@@ -20,6 +20,7 @@ DATA = (
     'items, nothing valid on the last process',
     'items, none',
 )
+NAN = 'pixels, one on the first process is no number'
 Shard = tuple[Tensor, Tensor, Tensor]
 
 
@@ -64,7 +65,11 @@ def shards_of(data: str, n_processes: int, step: int = 0) -> list[Shard]:
             labels[:] = 255
         elif data.startswith('pixels'):
             labels[:, :2] = 255
+        if data == NAN and rank == 0:
+            features[0, 3, 4], labels[0, 3, 4] = torch.nan, 1
         weights = torch.rand(shape, generator=generator).gt(0.1).float()
+        if data == NAN:
+            weights[:] = 1
         shards.append((features, labels, weights))
     return shards
 

@@ -9,7 +9,17 @@ import sys
 import pytest
 import torch
 from hard_use.distributed_scenes import DATA as EACH_DATA
-from hard_use.distributed_scenes import Network, assert_close, built, gradient_of, losses_in, shards_of, union, value_of
+from hard_use.distributed_scenes import (
+    NAN,
+    Network,
+    assert_close,
+    built,
+    gradient_of,
+    losses_in,
+    shards_of,
+    union,
+    value_of,
+)
 from processes import ROOT, find_as_a_process, found_by_ranks
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -81,11 +91,13 @@ def find(rank):
     found['several'] = steps(plain, Several('world'), shards)
     sys.path.insert(0, str(ROOT / 'tools'))
     traffic = importlib.import_module('benchmarks.traffic')
-    for data in EACH_DATA:
+    for data in (*EACH_DATA, NAN):
         features, labels, weights = shards_of(data, n)[rank]
         for loss in LOSSES:
-            calls = traffic.collectives(built(loss, 'world'), Network()(features), labels, weights)
-            found['collectives', data, loss] = [tuple(call) for call in calls]
+            with traffic.Collectives() as recorded:
+                value = value_of(built(loss, 'world'), Network(), (features, labels, weights))
+                value.backward()
+            found['exchanges', data, loss] = value.detach(), [tuple(each) for each in recorded.found]
     return found
 
 
@@ -124,12 +136,17 @@ def test_several_losses_of_which_one_belongs_to_each_process(found):
 
 
 @pytest.mark.parametrize('loss', LOSSES)
-@pytest.mark.parametrize('data', EACH_DATA)
+@pytest.mark.parametrize('data', [*EACH_DATA, NAN])
 def test_every_process_takes_part_in_the_same_exchanges(found, data, loss):
     """In the same order and with as many bytes, whatever its data: or the processes would wait for each other."""
-    first, *others = (of_rank['collectives', data, loss] for of_rank in found)
+    (_, first), *others = (of_rank['exchanges', data, loss] for of_rank in found)
     assert first
-    assert all(other == first for other in others)
+    assert all(other == first for _, other in others)
+
+
+@pytest.mark.parametrize('loss', LOSSES)
+def test_what_is_no_number_on_one_process_is_hidden_from_none(found, loss):
+    assert all(of_rank['exchanges', NAN, loss][0].isnan() for of_rank in found)
 
 
 if __name__ == '__main__':
