@@ -73,7 +73,7 @@ def class_average(
     else:
         listed = torch.zeros(n_classes, dtype=torch.bool, device=losses.device)
         for c in classes:
-            listed[c].fill_(True)  # a list that goes to a device waits for it
+            listed[int(c)].fill_(True)  # a list that goes to a device waits for it
         counted = filled.unsqueeze(1) & listed
     weights = counted.to(losses.dtype)
     if class_weight is not None:

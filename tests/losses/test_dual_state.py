@@ -66,6 +66,19 @@ def test_nothing_is_shared():
     assert len(set(pointers)) == len(pointers)
 
 
+@pytest.mark.parametrize('back', [True, False])
+def test_what_was_there_before_can_be_put_back(back):
+    state = seen(started())
+    before, after = state.as_dict(), seen(started())
+    for each in (state, after):
+        each.learn(PROBLEM)
+        each.ascend(number(0.5), SIZES)
+    state.put_back(before, torch.tensor(back))
+    expected = before if back else after.as_dict()
+    assert all(torch.equal(part, expected[name]) for name, part in state.as_dict().items())
+    assert not torch.equal(before['recent'], after.recent)
+
+
 class TestWhatWasSeen:
     def test_is_counted_once(self):
         state, data = started(), items()
