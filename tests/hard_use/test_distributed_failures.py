@@ -1,5 +1,7 @@
 """When one process of several dies, errs or hangs, the others end: in a bare loop, and in a training of MMEngine."""
 
+import needs_openmmlab  # noqa: F401  isort: skip
+
 import os
 import signal
 import socket

@@ -1,5 +1,7 @@
 """What a loss of all processes exchanges: counted as one of many processes, the others of which are not there."""
 
+import needs_openmmlab  # noqa: F401  isort: skip
+
 import importlib
 import json
 import sys
