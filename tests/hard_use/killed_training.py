@@ -1,8 +1,8 @@
 """Kill a training and have it go on: ``python tests/hard_use/killed_training.py --trials 30``.
 
-One training goes through. In each trial the same training is killed (SIGKILL) and started again with ``--resume`` until
-it is through as well. Both should have left the same: weights, histograms and multipliers of the losses, the state of
-the optimizer, the IoU that the sampler was told, and every logged value, bit by bit.
+One training goes through. In each trial the same training is killed (SIGKILL) and started again until it is through as
+well, by ``tools/train.py --resume`` or as ``tools/compare.py`` does. Both should have left the same, bit by bit: see
+`what_is_left.py`.
 
 The process that imports everything starts each training as a fork of itself, which saves the seconds of an import.
 """
@@ -29,10 +29,13 @@ from mmengine.config import Config
 from mmengine.fileio import LocalBackend
 from mmengine.runner import runner as mmengine_runner
 from mmseg.utils import register_all_modules
+from what_is_left import ITERATIONS, compared, left_by_compare, left_by_train
 
 ROOT = Path(__file__).parents[2]
 sys.path.append(str(ROOT / 'tools'))
 import train  # noqa: E402
+from comparison.job import Job  # noqa: E402
+from comparison.training import train_and_score  # noqa: E402
 
 MOMENTS = (
     'random',
@@ -42,7 +45,6 @@ MOMENTS = (
     'half of the named one',
     'the disk is full',
 )
-ITERATIONS = 14
 MOST_KILLS = 3
 CONFIG = """
 _base_ = {base!r}
@@ -72,7 +74,6 @@ default_hooks = dict(logger=dict(interval=1), checkpoint=dict(interval=3))
 randomness = dict(seed=0)
 log_level = 'ERROR'
 """
-UNLIKE = 'time', 'data_time', 'memory', 'eta', 'last_ckpt', 'experiment_name', 'mmengine_version'
 
 
 def main() -> None:
@@ -81,6 +82,7 @@ def main() -> None:
     parser.add_argument('--trials', type=int, default=30)
     parser.add_argument('--seed', type=int, default=0)
     parser.add_argument('--moments', nargs='+', choices=MOMENTS, default=['random'])
+    parser.add_argument('--tool', choices=['train', 'compare'], default='train')
     parser.add_argument('--cfg-options', nargs='+', default=[], metavar='KEY=VALUE')
     args = parser.parse_args()
     torch.set_num_threads(1)
@@ -90,7 +92,7 @@ def main() -> None:
     Config.pretty_text = ''
     mmengine_runner.collect_env = dict
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder), args.cfg_options)
+        bench = Bench(Path(folder), args.tool, args.cfg_options)
         draw = random.Random(args.seed)
         trials = [bench.trial(i, args.moments[i % len(args.moments)], draw) for i in range(args.trials)]
     print(json.dumps({'seconds of a training': round(bench.seconds, 2), 'trials': trials}, indent=1))
@@ -99,17 +101,22 @@ def main() -> None:
 class Bench:
     """A training that went through, and others like it."""
 
-    def __init__(self, folder: Path, options: list[str]) -> None:
+    def __init__(self, folder: Path, tool: str, options: list[str]) -> None:
         self.folder, self.options = folder, options
+        self.train, self.left_by = {
+            'train': (self.train_as_train_does, left_by_train),
+            'compare': (self.train_as_compare_does, left_by_compare),
+        }[tool]
         os.environ['XDG_CACHE_HOME'] = str(folder / 'cache')
         self.config = folder / 'config.py'
         base = str(ROOT / 'configs/long_tail_shapes/tiny-unet_ce-iou_lts.py')
         self.config.write_text(CONFIG.format(base=base, scenes=str(folder / 'scenes'), iterations=ITERATIONS))
         # The first one draws the scenes and counts their classes.
         self.seconds = 0.95 * min(self.wait(self.start(name)) for name in ('warm', 'through'))
-        self.expected = left_by(folder / 'through')
-        if found := difference(self.expected, left_by(folder / 'warm')):
-            raise SystemExit(f'The training does not repeat itself: {found}')
+        self.expected = self.left_by(folder / 'through')
+        again = compared(self.expected, self.left_by(folder / 'warm'))
+        if again != 'the same':
+            raise SystemExit(f'The training does not repeat itself: {again}')
 
     def trial(self, number: int, moment: str, draw: random.Random) -> dict[str, Any]:
         """Kill a training, have it go on, and tell how it ended."""
@@ -126,22 +133,13 @@ class Bench:
                     told['killed after'].append(round(seconds, 3))
         else:
             os.waitpid(self.start(name, lambda: die_at(moment)), 0)
-        told['left'] = [path.name for path in sorted((self.folder / name).glob('*.pth'), key=os.path.getmtime)]
-        is_through = f'iter_{ITERATIONS}.pth' in told['left']
+        told['left'] = [path.name for path in sorted((self.folder / name).rglob('*.pth'), key=os.path.getmtime)]
         if os.waitpid(self.start(name, resume=True), 0)[1]:
             told['end'] = 'failed: ' + (self.folder / f'{name}.txt').read_text().strip().splitlines()[-1]
         else:
-            told['end'] = self.compared(left_by(self.folder / name), is_through)
+            was_through = f'iter_{ITERATIONS}.pth' in told['left']
+            told['end'] = compared(self.expected, self.left_by(self.folder / name), was_through)
         return told
-
-    def compared(self, found: dict[str, Any], is_through: bool) -> str:
-        """How what a training left differs from what the first one left."""
-        expected, end = self.expected, 'the same'
-        if is_through and not any(key.startswith(f'val {ITERATIONS} ') for key in found['logged']):
-            # MMEngine does not make up for a validation that was due when the checkpoint was saved.
-            logged = {key: value for key, value in expected['logged'].items() if f'val {ITERATIONS} ' not in key}
-            expected, end = {**expected, 'logged': logged}, 'the same, without the last validation'
-        return difference(expected, found) or end
 
     def start(self, name: str, prepare: Callable[[], None] = lambda: None, resume: bool = False) -> int:
         """Train in a fork of this process, and give its number."""
@@ -154,14 +152,22 @@ class Bench:
             os.dup2(output, 1)
             os.dup2(output, 2)
             prepare()
-            sys.argv = ['train.py', str(self.config), '--work-dir', str(self.folder / name)]
-            sys.argv += ['--resume'] * resume + (['--cfg-options', *self.options] if self.options else [])
-            train.main()
+            self.train(self.folder / name, resume)
             code = 0
         except BaseException:
             traceback.print_exc()
         finally:
             os._exit(code)
+
+    def train_as_train_does(self, folder: Path, resume: bool) -> None:
+        """Run ``tools/train.py``."""
+        sys.argv = ['train.py', str(self.config), '--work-dir', str(folder)]
+        sys.argv += ['--resume'] * resume + (['--cfg-options', *self.options] if self.options else [])
+        train.main()
+
+    def train_as_compare_does(self, folder: Path, resume: bool) -> None:
+        """Train as a process of ``tools/compare.py``, which goes on by itself."""
+        train_and_score(Job(str(self.config), 0, folder), report=lambda share: None)
 
     def wait(self, pid: int) -> float:
         """Wait for a training that has to end well; the seconds that it computed."""
@@ -196,46 +202,6 @@ def die_at(moment: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     LocalBackend.put = put_and_die
-
-
-def left_by(folder: Path) -> dict[str, Any]:
-    """What a training has left: its last checkpoint, and the values of each step in its log."""
-    checkpoint = torch.load(folder / f'iter_{ITERATIONS}.pth', weights_only=False)
-    del checkpoint['meta']
-    logged: dict[str, list[Any]] = {}
-    for file in sorted(folder.glob('*/vis_data/scalars.json')):
-        for line in file.read_text().splitlines():
-            try:
-                values = json.loads(line)
-            except json.JSONDecodeError:  # The last line of a process that was killed while it wrote.
-                continue
-            for key, value in values.items():
-                logged.setdefault(f'{values.get("iter", "val")} {values["step"]} {key}', []).append(value)
-    # The values of a step that was trained twice should be the same, too.
-    steps = {key: values[0] if values.count(values[0]) == len(values) else values for key, values in logged.items()}
-    return {'checkpoint': checkpoint, 'logged': steps}
-
-
-def difference(first: Any, second: Any, path: str = '') -> str | None:
-    """Where two things differ first, or None."""
-    if path.rsplit('/', 1)[-1].removeprefix('train/').split(' ')[-1] in UNLIKE:
-        return None
-    if hasattr(first, '__getstate__') and hasattr(first, '_log_history'):
-        first, second = (list(buffer._log_history) for buffer in (first, second))
-    if isinstance(first, torch.Tensor):
-        same = first.dtype == second.dtype and torch.equal(first.nan_to_num(-1.5), second.nan_to_num(-1.5))
-    elif isinstance(first, dict):
-        if first.keys() != second.keys():
-            return f'{path} has other keys: {sorted(map(str, first.keys() ^ second.keys()))}'
-        return next((found for key in first if (found := difference(first[key], second[key], f'{path}/{key}'))), None)
-    elif isinstance(first, (list, tuple)):
-        if len(first) != len(second):
-            return f'{path} has another length: {len(first)} and {len(second)}'
-        pairs = enumerate(zip(first, second, strict=True))
-        return next((found for i, (a, b) in pairs if (found := difference(a, b, f'{path}/{i}'))), None)
-    else:
-        same = first == second or (first != first and second != second)
-    return None if same else f'{path} is another: {first} and {second}'
 
 
 if __name__ == '__main__':

@@ -1,14 +1,14 @@
 """A full disk: what cannot be kept is told, nothing half-written has a name, and with room again it works."""
 
 import sys
+from contextlib import nullcontext
 
 import pytest
 from hard_use.hindrances import full_disk
 
 from mmseg_nondecomp.class_index import index_classes
-from mmseg_nondecomp.datasets import LongTailShapes
+from mmseg_nondecomp.datasets import LongTailShapes, long_tail_shapes
 
-TOOLS = 'tools'
 N_IMAGES = 4
 
 
@@ -44,10 +44,20 @@ def test_classes_are_counted_and_not_kept(dataset, tmp_path, capsys, most):
     assert (tmp_path / 'full' / file.name).read_bytes() == file.read_bytes()
 
 
-@pytest.mark.parametrize('most', [0, 100, 1000])
-def test_scenes_are_there_as_a_whole_or_not_at_all(dataset, tmp_path, capsys, most):
-    with full_disk(most), pytest.raises(OSError, match=r'`data_root`=.*File too large.*Choose a `data_root`'):
-        scenes(tmp_path)
+@pytest.mark.parametrize('n_written', range(2 * N_IMAGES))
+def test_scenes_are_there_as_a_whole_or_not_at_all(dataset, tmp_path, monkeypatch, n_written):
+    """There is room for some of the pictures: images and label maps in turn."""
+    write, written = long_tail_shapes._write_png, []
+
+    def write_while_there_is_room(path, pixels):
+        with full_disk() if len(written) == n_written else nullcontext():
+            write(path, pixels)
+        written.append(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(long_tail_shapes, '_write_png', write_while_there_is_room)
+        with pytest.raises(OSError, match=r'`data_root`=.*File too large.*Choose a `data_root`'):
+            scenes(tmp_path)
     assert names(tmp_path) == ['.lock']
     assert len(scenes(tmp_path)) == N_IMAGES
     for path in dataset.folder.rglob('*.png'):

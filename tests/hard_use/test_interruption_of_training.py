@@ -9,13 +9,9 @@ from pathlib import Path
 import pytest
 
 SCRIPT = Path(__file__).with_name('killed_training.py')
-TORN = (
-    'half a checkpoint',
-    'between the two files',
-    'last_checkpoint is empty',
-    'half of the named one',
-    'the disk is full',
-)
+TORN = 'half a checkpoint', 'between the two files', 'last_checkpoint is empty', 'the disk is full'
+AGAIN = 'half of the named one'
+"""Where `save_best` writes a checkpoint again."""
 
 
 def trials(*arguments):
@@ -42,8 +38,9 @@ def test_killed_at_random_moments():
 
 
 def test_killed_while_a_checkpoint_is_written():
-    killed = trials('--trials', len(TORN), '--moments', *TORN)
-    assert [(trial['moment'], trial['end']) for trial in killed] == [(moment, 'the same') for moment in TORN]
+    moments = *TORN, AGAIN
+    killed = trials('--trials', len(moments), '--moments', *moments)
+    assert [(trial['moment'], trial['end']) for trial in killed] == [(moment, 'the same') for moment in moments]
 
 
 @pytest.mark.parametrize(('kept', 'end'), [(1, 'max_keep_ckpts=1'), (2, 'the same')])
@@ -52,3 +49,15 @@ def test_killed_with_few_checkpoints_kept(kept, end):
     options = '--cfg-options', f'default_hooks.checkpoint.max_keep_ckpts={kept}'
     [trial] = trials('--trials', 1, '--moments', 'half a checkpoint', *options)
     assert end in trial['end']
+
+
+def test_a_comparison_killed_at_random_moments():
+    killed = trials('--trials', 15, '--tool', 'compare')
+    assert sum(len(trial['killed after']) for trial in killed) > 15
+    assert sum(bool(trial['left']) for trial in killed) > 5, 'few had a checkpoint to go on from'
+    assert {trial['end'] for trial in killed} == {'the same'}, killed
+
+
+def test_a_comparison_killed_while_a_checkpoint_is_written():
+    killed = trials('--trials', len(TORN), '--tool', 'compare', '--moments', *TORN)
+    assert [(trial['moment'], trial['end']) for trial in killed] == [(moment, 'the same') for moment in TORN]
