@@ -58,7 +58,7 @@ class SumOverProcesses:
 
 def lengths_by_process(length: int, device: torch.device) -> list[int]:
     """How many rows each process has, by rank. A collective: every process has to call it."""
-    if not _in_a_group():
+    if not _in_a_group() or dist.get_world_size() == 1:
         return [length]
     lengths = [torch.zeros(1, dtype=torch.long, device=device) for _ in range(dist.get_world_size())]
     dist.all_gather(lengths, torch.full_like(lengths[0], length))
