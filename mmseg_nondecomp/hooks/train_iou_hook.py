@@ -135,9 +135,11 @@ class TrainIoUHook(Hook):
         return {'counts': self.counts, 'samplers': [sampler.state_dict() for sampler in self.samplers]}
 
     def _load_state_dict(self, state: dict[str, Any]) -> None:
-        if state['counts'].shape != self.counts.shape:
+        found = tuple(state['counts'].shape)
+        if found != self.counts.shape:
             raise ValueError(
-                f'A training of {self.n_classes} classes should be resumed. Found {state["counts"].shape[1]} classes.'
+                f'A training of {self.n_classes} classes should be resumed. Found counts of shape {found} of '
+                'intersections and unions by class.'
             )
         self.counts = state['counts']
         if len(state['samplers']) != len(self.samplers):

@@ -41,6 +41,19 @@ def check_step_sizes(sizes: StepSizes) -> None:
             raise ValueError(f'Parameter `{name}` should be at least 0 and {limit}. Found {value}.')
 
 
+def check_kept(name: str, value: object, shape: tuple[int | None, ...], dtype: torch.dtype) -> Tensor:
+    """A tensor of a checkpoint; raises unless it has this shape, with any size where it says None, and this dtype.
+
+    One that is larger than its memory, as `Tensor.expand` makes them, could be of any size.
+    """
+    if isinstance(value, Tensor) and value.dtype == dtype and len(value.shape) == len(shape):
+        sizes = zip(shape, value.shape, strict=True)
+        if all(size in (None, found) for size, found in sizes) and value.nbytes <= value.untyped_storage().nbytes():
+            return value
+    found = f'{value.dtype} of shape {tuple(value.shape)}' if isinstance(value, Tensor) else type(value).__name__
+    raise ValueError(f'The state of an S-measure loss should have `{name}` as {dtype} of shape {shape}. Found {found}.')
+
+
 class Rates(NamedTuple):
     """What was seen of each query at each operating point, of shape [Q, K]."""
 
@@ -97,8 +110,21 @@ class DualState:
 
     @classmethod
     def from_dict(cls, state: dict[str, Tensor]) -> DualState:
-        """From a checkpoint."""
-        return cls(**{field.name: state[field.name].clone() for field in fields(cls)})
+        """From a checkpoint.
+
+        Raises:
+            ValueError: If it has something else.
+        """
+        q, k = check_kept('epsilon', state.get('epsilon'), (None, None), torch.float64).shape
+        sums = q, k, len(Sums._fields)
+        shapes = {'counts': (q, 2), 'recent': sums, 'pending': sums, 'steps': ()}
+        kept = {field.name: state.get(field.name) for field in fields(cls)}
+        return cls(
+            **{
+                name: check_kept(name, part, shapes.get(name, (q, k)), torch.float64).clone()
+                for name, part in kept.items()
+            }
+        )
 
     def as_dict(self) -> dict[str, Tensor]:
         """For a checkpoint."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.project_tau import project_tau
-from mmseg_nondecomp.losses.dual_state import MOST, StepSizes
+from mmseg_nondecomp.losses.dual_state import MOST, StepSizes, check_kept
 from mmseg_nondecomp.losses.scope import lengths_by_process, rows_by_process
 
 
@@ -144,9 +145,30 @@ class ExampleTable:
         }
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Take what a checkpoint has."""
-        self.rows = {key: row for row, key in enumerate(state['ids'].tolist())}
-        self.values, self.positive = state['values'].clone(), state['positive'].clone()
-        self.touched = set(state['touched'].tolist())
-        waiting = (state[f'waiting_{name}'].split(state['calls'].tolist()) for name in ('ids', 'scores', 'positive'))
+        """Take what a checkpoint has.
+
+        Raises:
+            ValueError: If it has something else.
+        """
+        check = partial(_checked, state)
+        n, n_queries, _ = check('values', (None, None, 3), torch.float64).shape
+        ids, touched, calls = (
+            check(name, shape, torch.long).tolist()
+            for name, shape in (('ids', (n,)), ('touched', (None,)), ('calls', (None,)))
+        )
+        n_waiting = len(check('waiting_ids', (None,), torch.long))
+        # Before the first step there are no rows, which would tell how many queries there are.
+        scores = check('waiting_scores', (n_waiting, n_queries if n else None), torch.float64)
+        check('waiting_positive', tuple(scores.shape), torch.bool)
+        are_rows = all(0 <= row < n for row in touched) and len(set(touched)) == len(touched)
+        if len(set(ids)) < n or not are_rows or min(calls, default=0) < 0 or sum(calls) != n_waiting:
+            raise ValueError('The rows of examples in the state of an S-measure loss should belong together.')
+        self.rows = {key: row for row, key in enumerate(ids)}
+        self.values, self.positive = state['values'].clone(), check('positive', (n, n_queries), torch.bool).clone()
+        self.touched = set(touched)
+        waiting = (state[f'waiting_{name}'].split(calls) for name in ('ids', 'scores', 'positive'))
         self.waiting = list(zip(*waiting, strict=True))
+
+
+def _checked(state: dict[str, Tensor], name: str, shape: tuple[int | None, ...], dtype: torch.dtype) -> Tensor:
+    return check_kept(name, state.get(name), shape, dtype)

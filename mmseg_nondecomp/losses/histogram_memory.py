@@ -46,7 +46,15 @@ class HistogramMemory(nn.Module):
         return torch.zeros(0) if self.kept is None else self.kept
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Take the histograms of a checkpoint."""
+        """Take the histograms of a checkpoint.
+
+        Raises:
+            ValueError: If it has something else.
+        """
+        is_tensor = isinstance(state, Tensor) and state.is_floating_point()
+        if not is_tensor or (len(state) and (state.dim() != 5 or state.shape[1] != 1 or state.shape[3] != 2)):
+            found = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__
+            raise ValueError(f'The state of a memory should be histograms [K, 1, C, 2, B + 1]. Found {found}.')
         missing = max(self.batches - len(state), 0)
         nothing = state.new_zeros(missing, *state.shape[1:])
         self.kept = torch.cat([nothing, state[-self.batches :]]) if len(state) else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
 import warnings
 from collections.abc import Sequence
@@ -98,7 +99,7 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
     def set_iou(self, iou: Sequence[float] | Tensor) -> None:
         """The IoU of each class from the next draw on; NaN if it is not known."""
         values = torch.as_tensor(iou, dtype=torch.float64, device='cpu').nan_to_num(nan=0)
-        if values.shape != (self.index.n_classes,) or not ((values >= 0) & (values <= 1)).all():
+        if not _are_shares(values, self.index.n_classes):
             raise ValueError(f'Parameter `iou` should be {self.index.n_classes} numbers from 0 to 1. Found {iou!r}.')
         now = bisect.bisect_left(self._since, self.position)
         self._since[now:], self._iou[now:] = [self.position], [values]
@@ -139,12 +140,16 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         """Draw as the sampler did whose state it is.
 
         Raises:
-            ValueError: If it had another number of classes.
+            ValueError: If it had another number of classes, or is no such state.
         """
-        n_classes = len(state['iou'][0])
+        since, iou = state['since'], state['iou']
+        n_classes = len(iou[0]) if iou else 0
         if n_classes != self.index.n_classes:
             raise ValueError(f'The state should be of a sampler of {self.index.n_classes} classes. Found {n_classes}.')
-        self._since[:], self._iou[:] = state['since'], state['iou']
+        is_ordered = len(since) == len(iou) and since[0] == 0 and all(a < b for a, b in itertools.pairwise(since))
+        if not is_ordered or not all(_are_shares(values, n_classes) for values in iou):
+            raise ValueError(f'The state should have an IoU from 0 to 1 of each class from draw 0 on. Found {state!r}.')
+        self._since[:], self._iou[:] = since, iou
         self._laws.clear()
         self._is_told = True
 
@@ -154,3 +159,7 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         if block != self._random[0]:
             self._random = block, np.random.default_rng((self.seed, 1, block)).random((BLOCK, 4))
         return self._random[1][place]
+
+
+def _are_shares(values: Tensor, n_classes: int) -> bool:
+    return values.shape == (n_classes,) and bool(((values >= 0) & (values <= 1)).all())

@@ -246,7 +246,7 @@ class TestResume:
             train(tmp_path, 6, checkpoint='iter_5.pth', sampler=False)
 
     def test_other_classes_are_an_error(self):
-        with pytest.raises(ValueError, match=r'3 classes should be resumed\. Found 5'):
+        with pytest.raises(ValueError, match=r'3 classes should be resumed\. Found counts of shape \(2, 5\)'):
             started(Pixels(), state=dict(counts=torch.zeros(2, 5), samplers=[]))
 
 
