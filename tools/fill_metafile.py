@@ -77,9 +77,12 @@ def results_of(path: Path) -> dict[str, dict[str, str]]:
     if not path.is_file():
         return {}
     report = json.loads(path.read_text())
-    rows = report.get('tables', report.get('results'))['short']
+    try:
+        rows = {str(row['config']): row for row in report.get('tables', report.get('results'))['short']}
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f'{RESULTS} should have rows of configs under "tables" and "short".') from error
     stems = {title: Path(config_of(way)).stem for way, title in WAYS.items()}
-    return {stems.get(row['config'], row['config']): row for row in rows}
+    return {stems.get(name, name): row for name, row in rows.items()}
 
 
 if __name__ == '__main__':

@@ -117,9 +117,10 @@ def rows_of(path: Path, name: str) -> list[dict[str, Any]]:
     if not path.is_file():
         raise ValueError(f'there is no {name}.')
     report = json.loads(path.read_text())
-    if not isinstance(report, dict) or not report.get('table'):
+    rows = report.get('table') if isinstance(report, dict) else None
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise ValueError(f'{name} has no rows under "table".')
-    return report['table']
+    return rows
 
 
 def cell(value: Any) -> str:

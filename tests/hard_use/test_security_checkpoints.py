@@ -21,7 +21,7 @@ from mmseg_nondecomp import SMeasureLoss
 pytestmark = pytest.mark.skipif(
     torch.__version__ < '2.6', reason='older versions do not restrict `torch.load` by default'
 )
-N_ZIP, N_LEGACY = 1500, 1000
+N_ZIP, N_LEGACY = 3000, 2000
 LEGACY = dict(_use_new_zipfile_serialization=False)
 
 

@@ -22,7 +22,7 @@ from mmseg_nondecomp.class_index.annotations import annotations_of
 from mmseg_nondecomp.class_index.class_index import ImageClasses
 from mmseg_nondecomp.datasets.voc_actions import ACTIONS, VOCActions
 
-N_DAMAGED = 1500
+N_DAMAGED = 2000
 LAUGHS = ''.join(
     f'<!ENTITY {name} "{f"&{before};" * 10}">' for before, name in zip('abcdefgh', 'bcdefghi', strict=True)
 )

@@ -15,6 +15,7 @@ from class_report import draw_long_tail, markdown, statistics
 from comparison.report import write_report
 from comparison.results import Comparison, Trained
 from comparison.watch import LAST, PICTURES
+from fill_metafile import RESULTS, metafile, results_of
 from fill_tables import filled
 from markdown_it import MarkdownIt
 from mmengine.config import Config
@@ -165,6 +166,28 @@ def test_a_name_is_text_in_the_tables_of_the_documentation(tmp_path, name):
 
     assert structure(page(name)) == structure(page('name'))
     assert filled(page(name), tmp_path) == page(name)
+
+
+FORMS = ['[]', '{}', '"a"', '{"table": 3, "tables": 3}', '{"table": [1], "tables": {"short": [1]}}', 'no JSON']
+
+
+@pytest.mark.parametrize('form', FORMS)
+def test_results_of_another_form_are_named(tmp_path, form):
+    (tmp_path / 'a.json').write_text(form)
+    with pytest.raises(ValueError, match=r'^line 1: (a\.json has no rows|Expecting value)'):
+        filled('<!-- table: a.json -->\n<!-- end of table -->\n', tmp_path)
+    with pytest.raises(ValueError, match=r'table2\.json should have rows of configs|Expecting value'):
+        results_of(tmp_path / 'a.json')
+
+
+@pytest.mark.parametrize(
+    'name', ['../../../etc/passwd', '!!python/object/apply:os.system [touch canary]', 'a: &a [*a]']
+)
+def test_a_metafile_has_configs_alone(tmp_path, name):
+    (tmp_path / RESULTS).parent.mkdir(parents=True)
+    (tmp_path / RESULTS).write_text(json.dumps({'tables': {'short': [{'config': name, 'mIoU': '1'}]}}))
+    with pytest.raises(ValueError, match='rows that are no config of'):
+        metafile(tmp_path)
 
 
 @pytest.mark.parametrize('path', ['../a.json', '{folder}/a.json', 'link/a.json'])
