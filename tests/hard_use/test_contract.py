@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from every_loss import N_CLASSES, build, every_loss
+from every_loss import CASES, N_CLASSES, build, every_loss
 from reference import definitions
 from reference.definitions import allowed
 
@@ -143,6 +143,10 @@ def value_and_gradient(loss, call):
 def by_definition(name, args, call):
     read = definitions.read(call['pred'], call['target'], call.get('weight'), call.get('ignore_index'))
     return read, definitions.value(name, args, read)
+
+
+def test_every_loss_has_a_definition():
+    assert set(definitions.DEFINITIONS) == set(CASES)
 
 
 @pytest.mark.parametrize('values', VALUES)
