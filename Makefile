@@ -1,6 +1,8 @@
 .PHONY: help env demo test test-hard test-mmpretrain test-onedl test-core test-oldest docs lint format benchmark clean
 
 PYTHON_IN_ENV := .venv/bin/python
+# A process for each core, up to four, each with one thread: models are tiny, and some tests start processes of their own.
+PYTEST := OMP_NUM_THREADS=1 $(PYTHON_IN_ENV) -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -13,10 +15,10 @@ demo: env  ## train cross-entropy, loss max-pooling and Lovász-Softmax on LongT
 		--seeds 0 --out work_dirs/demo
 
 test: env  ## run the tests
-	@$(PYTHON_IN_ENV) -m pytest --ignore tests/hard_use
+	@$(PYTEST) --ignore tests/hard_use
 
 test-hard: env  ## the worst inputs, processes that die, full disks, crafted files: tests/hard_use
-	@$(PYTHON_IN_ENV) -m pytest tests/hard_use
+	@$(PYTEST) tests/hard_use
 
 test-mmpretrain: env  ## run the tests that need MMPretrain, in an environment of its own
 	@bash tools/setup_mmpretrain.sh

@@ -1,6 +1,7 @@
 """Run a part of a test in several processes that are joined by gloo."""
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,13 @@ import torch
 from torch import distributed
 
 ROOT = Path(__file__).parents[1]
+
+
+def a_free_port() -> int:
+    """For processes that meet at an address."""
+    with socket.socket() as found:
+        found.bind(('127.0.0.1', 0))
+        return found.getsockname()[1]
 
 
 def started(test_file: str, folder: Path, n_processes: int, *arguments: str) -> list[subprocess.Popen[str]]:

@@ -20,5 +20,5 @@ tests=(
     tests/pipeline/test_stock_models.py tests/pipeline/test_tiling.py tests/pipeline/test_training.py
 )
 bash tools/setup_env.sh onedl
-# One thread, as the models are tiny and some tests start several processes.
-OMP_NUM_THREADS=1 exec .venv-onedl/bin/python -m pytest "${tests[@]}"
+# One thread for each process, as the models are tiny and some tests start several.
+OMP_NUM_THREADS=1 exec .venv-onedl/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile "${tests[@]}"

@@ -4,14 +4,13 @@ import needs_openmmlab  # noqa: F401  isort: skip
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 
 import pytest
 from hard_use.distributed_scenes import Network, built, shards_of, value_of
 from hard_use.dying_rank import WAYS, happens
-from processes import ROOT, join_the_others, started
+from processes import ROOT, a_free_port, join_the_others, started
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
@@ -58,12 +57,6 @@ def test_the_others_end_with_an_error(tmp_path, way, n, loss):
         assert 'Found 200' in errors[1]
     else:
         assert processes[1].returncode == -signal.SIGKILL
-
-
-def a_free_port():
-    with socket.socket() as found:
-        found.bind(('127.0.0.1', 0))
-        return found.getsockname()[1]
 
 
 @pytest.mark.parametrize('way', WAYS)

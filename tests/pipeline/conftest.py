@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from mmengine.dataset import InfiniteSampler
+from processes import a_free_port
 
 ROOT = Path(__file__).parents[2]
 TINY = [
@@ -58,7 +59,7 @@ def command_of(scenes):
 @pytest.fixture
 def environment():
     """The environment of a script, with what a test has set when it asks."""
-    return lambda: {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHON': sys.executable}
+    return lambda: {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHON': sys.executable, 'PORT': str(a_free_port())}
 
 
 @pytest.fixture
