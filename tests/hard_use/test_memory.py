@@ -1,11 +1,13 @@
 """10 000 iterations of a loss leave as much memory in use as 2 000 do; with `pytest -s` the figures are printed.
 
-Batches change their size and what they ignore, as crops and boxes do.
+Batches change their size and what they ignore, as crops and boxes do. An allocator takes and gives back some MiB at any
+time, but what leaks does so in each 2 000 iterations.
 """
 
 import ctypes
 import gc
 import sys
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,8 +15,7 @@ import pytest
 import torch
 from every_loss import CASES, N_CLASSES, build
 
-FIRST, LAST = 2_000, 10_000
-KIB_ALLOWED = 1024
+STEP, LAST = 2_000, 10_000
 LOSSES = [(name, cases[0][1]) for name, cases in CASES.items()] + [
     ('LovaszSoftmaxLoss', dict(memory=3)),
     ('SMeasureLoss', dict(per_example=True)),
@@ -51,7 +52,7 @@ def batches():
 
 
 def growth(name, args):
-    """What is in use after 2 000 iterations, and after 10 000."""
+    """What is in use after each 2 000 iterations."""
     loss, calls, found = build(name, args), list(batches()), []
     for iteration in range(1, LAST + 1):
         scores, labels = calls[iteration % len(calls)]
@@ -60,7 +61,7 @@ def growth(name, args):
         loss(scores, labels, **ids).backward()
         if hasattr(loss, 'step'):
             loss.step()
-        if iteration in (FIRST, LAST):
+        if iteration % STEP == 0:
             found.append(in_use())
     return found
 
@@ -68,9 +69,11 @@ def growth(name, args):
 @pytest.mark.skipif(sys.platform != 'linux', reason='reads /proc')
 @pytest.mark.parametrize(('name', 'args'), LOSSES)
 def test_memory_does_not_grow(name, args):
-    first, last = growth(name, args)
-    more = [later - earlier for earlier, later in zip(first, last, strict=True)]
-    print(f'{name} {args}: {more[0]:+} KiB, {more[1]:+} tensors, {more[2]:+} objects')
-    assert last.kib - first.kib < KIB_ALLOWED
-    assert last.tensors == first.tensors
-    assert last.objects - first.objects < 100  # one in eighty iterations would be 100
+    found = growth(name, args)
+    more = [later - earlier for earlier, later in zip(found[0], found[-1], strict=True)]
+    kib = [later.kib - earlier.kib for earlier, later in pairwise(found)]
+    print(f'{name} {args}: {more[0]:+} KiB ({kib}), {more[1]:+} tensors, {more[2]:+} objects')
+    assert min(kib) < 64  # 32 bytes in each iteration
+    assert more[0] < 16 * 1024
+    assert more[1] == 0
+    assert more[2] < 100  # one in eighty iterations would be 100
