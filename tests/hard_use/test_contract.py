@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from every_loss import CASES, N_CLASSES, build, every_loss
+from every_loss import CASES, EVERY, N_CLASSES, build, every_loss
 from reference import definitions
 from reference.definitions import allowed
 
@@ -237,3 +237,22 @@ def test_mistakes_are_named(name, args, form, mistake):
     call = how(data())
     with pytest.raises(error, match=f'`{parameter}`'):
         build(name, args)(**change(call))
+
+
+TOO_FEW = {'k': lambda k: k, 'class_weight': lambda weights: len(weights) - 1, 'classes': max}
+"""How many classes are too few for a setting."""
+SETTINGS = [
+    (*case.values, setting)
+    for case in EVERY
+    for setting in TOO_FEW
+    if not isinstance(case.values[1].get(setting), (str, type(None)))
+]
+
+
+@pytest.mark.parametrize(('name', 'args', 'setting'), SETTINGS)
+def test_a_setting_for_more_classes_is_named(name, args, setting):
+    n_classes = TOO_FEW[setting](args[setting])
+    for shape in ((3,), (2, 2, 2)):
+        scores, labels = torch.randn(shape[0], n_classes, *shape[1:]), torch.zeros(shape, dtype=torch.long)
+        with pytest.raises(ValueError, match=f'`{setting}`'):
+            build(name, args)(scores, labels)
