@@ -65,4 +65,5 @@ def find_as_a_process(find: Callable[[int], Any]) -> None:
     """Be one of the processes: join the others, and leave what is found for a rank in the folder."""
     rank, folder, _ = join_the_others()
     torch.save(find(rank), folder / f'{rank}.pt')
+    distributed.barrier()  # with torch 2.2 the last one to leave may hang
     distributed.destroy_process_group()
