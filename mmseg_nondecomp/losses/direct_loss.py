@@ -13,10 +13,7 @@ from mmseg_nondecomp.functional.items import class_items, number_of_classes, val
 from mmseg_nondecomp.functional.loss_augmented_ranking import check_epsilon
 from mmseg_nondecomp.losses.base import SetLoss, check_reduction
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
-from mmseg_nondecomp.losses.queries import Queries
-
-LARGEST = 1e30
-"""What infinite scores count as where boxes are ranked."""
+from mmseg_nondecomp.losses.queries import LARGEST, Queries
 
 
 class QueryLosses(NamedTuple):

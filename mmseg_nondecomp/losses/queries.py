@@ -16,7 +16,7 @@ BINS = 2**14
 """The number of cells: near a score s they are about s / 200 wide."""
 
 LARGEST = 1e30
-"""What infinite scores count as in a mean."""
+"""What infinite scores count as where they are averaged, and where boxes are ranked."""
 
 
 class Queries(NamedTuple):

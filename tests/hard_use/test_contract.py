@@ -136,7 +136,7 @@ every_form = pytest.mark.parametrize('form', FORMS)
 
 def value_and_gradient(loss, call):
     scores = call['pred'].detach().requires_grad_()
-    value = loss(scores, *([call['target']]), **{k: v for k, v in call.items() if k not in ('pred', 'target')})
+    value = loss(**(call | dict(pred=scores)))
     return value.detach(), torch.autograd.grad(value, scores)[0]
 
 
