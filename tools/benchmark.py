@@ -2,7 +2,7 @@
 
 Times of different machines and days do not compare; ratios within one run do. Candidates are timed in turns, so that a
 busy machine slows all of them alike, for as many rounds as fit into ``--seconds`` for each size, at least three. Each
-benchmark leaves ``<name>.json`` and ``<name>.png``, or numbers alone where it counts and does not time; the rows under
+benchmark leaves ``<name>.json`` and ``<name>.png``, or numbers alone where it counts or times processes; the rows under
 "table" are those that documentation shows (``tools/fill_tables.py``).
 
 Peers that are not installed are left out. Those of the extra ``bench`` install as they are. The others bring a
@@ -32,6 +32,8 @@ from benchmarks import (
     Case,
     Row,
     ap,
+    busy,
+    launches,
     lmp,
     lovasz,
     lovasz_hinge,
@@ -60,13 +62,15 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Case]]] = {
     'topk': topk.cases,
     'zero-one': zero_one.cases,
 }
-COUNTS: dict[str, Callable[[bool], list[Row]]] = {'traffic': traffic.rows}
+COUNTS: dict[str, Callable[[bool], list[Row]]] = {'launches': launches.rows, 'traffic': traffic.rows}
 """What is counted and not timed: a table alone."""
+IN_PROCESSES: dict[str, Callable[[bool], list[Row]]] = {'busy': busy.rows}
+"""What is timed in processes of their own: a table alone."""
 
 
 def main() -> None:
     """Run the benchmarks that are named, or all."""
-    everything: dict[str, Callable[[bool], Any]] = BENCHMARKS | COUNTS
+    everything: dict[str, Callable[[bool], Any]] = BENCHMARKS | COUNTS | IN_PROCESSES
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('names', nargs='*', help=f'which of {", ".join(everything)} (default: all)')
     parser.add_argument('--list', action='store_true', help='say what there is, and do nothing')
@@ -90,7 +94,10 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     args.out.mkdir(parents=True, exist_ok=True)
     for name in args.names or everything:
-        (count if name in COUNTS else run)(name, args)
+        if name in BENCHMARKS:
+            run(name, args)
+        else:
+            leave_table(name, everything[name], args)
 
 
 def run(name: str, args: argparse.Namespace) -> None:
@@ -115,12 +122,12 @@ def run(name: str, args: argparse.Namespace) -> None:
     print(f'{name}: {numbers}, {picture}\n\n{table(filled_up(rows))}\n', flush=True)
 
 
-def count(name: str, args: argparse.Namespace) -> None:
-    """Leave numbers that are the same on every machine."""
-    rows = filled_up(COUNTS[name](args.quick))
+def leave_table(name: str, function: Callable[[bool], list[Row]], args: argparse.Namespace) -> None:
+    """Leave numbers alone; counts are the same on every machine."""
+    about = {'torch': torch.__version__, 'quick': args.quick} if name in COUNTS else metadata(args)
+    rows = filled_up(function(args.quick))
     numbers = args.out / f'{name}.json'
-    report = {'metadata': {'torch': torch.__version__, 'quick': args.quick}, 'table': rows}
-    numbers.write_text(json.dumps(report, indent=1, ensure_ascii=False) + '\n')
+    write_whole(numbers, json.dumps({'metadata': about, 'table': rows}, indent=1, ensure_ascii=False) + '\n')
     print(f'{name}: {numbers}\n\n{table(rows)}\n', flush=True)
 
 

@@ -29,8 +29,9 @@ NAMES = [
     'topk',
     'zero-one',
 ]
-COUNTED = ['traffic']
-"""Tried in tests/hard_use/test_distributed_traffic.py."""
+COUNTED = ['launches', 'traffic']
+"""Tried in tests/hard_use/test_launches.py and tests/hard_use/test_distributed_traffic.py."""
+IN_PROCESSES = ['busy']
 
 
 @pytest.fixture(scope='module')
@@ -89,6 +90,7 @@ def smoke(command, tmp_path_factory):
 def test_all_are_tried_here(module):
     assert list(module('benchmark').BENCHMARKS) == NAMES
     assert list(module('benchmark').COUNTS) == COUNTED
+    assert list(module('benchmark').IN_PROCESSES) == IN_PROCESSES
 
 
 @pytest.mark.parametrize('name', NAMES)
@@ -119,10 +121,53 @@ def test_the_overhead_is_that_of_every_loss_pixel_sampler_and_hook_that_measures
     assert hooks == {name for name in HOOKS.module_dict if name.startswith('Train')}
 
 
+@pytest.fixture(scope='module')
+def busy(command, tmp_path_factory):
+    """The report of a quick run beside competing processes."""
+    folder = tmp_path_factory.mktemp('busy')
+    command('busy', '--quick', '--out', folder)
+    assert [path.name for path in folder.iterdir()] == ['busy.json']
+    return json.loads((folder / 'busy.json').read_text())
+
+
+def test_every_loss_is_timed_alone_and_beside_competitors_in_each_setting(busy):
+    assert {row['candidate'].split(',')[0] for row in busy['table']} >= set(losses.__all__)
+    settings = ('', ' with OMP_WAIT_POLICY=passive', ' with OMP_NUM_THREADS=1')
+    columns = ('ms alone', 'beside / alone', 'beside on one core / alone')
+    for row in busy['table']:
+        assert list(row) == ['candidate', *(column + setting for setting in settings for column in columns)]
+        assert all(float(row[column]) > 0 for column in list(row)[1:])
+    assert busy['metadata']['quick'] is True
+
+
+def test_the_number_of_threads_is_that_of_the_setting(module):
+    """Whatever the environment of the caller says."""
+    code = 'import json, torch; print(json.dumps(torch.get_num_threads()))'
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('OMP_NUM_THREADS', '7')
+        patch.setattr(module('benchmarks.busy'), 'WORKER', ('-c', code))
+        assert module('benchmarks.busy').timed_with({'OMP_NUM_THREADS': '1'}, quick=True) == 1
+        assert module('benchmarks.busy').timed_with({}, quick=True) != 7
+
+
+def test_a_competitor_ends_with_its_context(module):
+    with module('benchmarks.busy').competitor() as other:
+        with other.at_work():
+            assert other.process.poll() is None
+        process = other.process
+    assert process.poll() is not None
+
+
+def test_a_competitor_ends_with_the_process_that_started_it(module):
+    with module('benchmarks.busy').competitor() as other:
+        other.process.stdin.close()
+        assert other.process.wait(timeout=60) == 0
+
+
 def test_is_listed(command, module, capsys, tmp_path):
     command('--list', '--out', tmp_path / 'nothing')
     printed = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in printed] == [*NAMES, *COUNTED]
+    assert [line.split()[0] for line in printed] == [*NAMES, *COUNTED, *IN_PROCESSES]
     assert not (tmp_path / 'nothing').exists()
 
 
