@@ -1,20 +1,22 @@
-r"""What an item adds to the bounds of its rate: the distance to a margin, or a smooth function above it.
+r"""Bounds on the step function: the distance to a margin, or a smooth function above it.
 
-Both lie above the step function that they bound, times the margin :math:`\varepsilon`, and scale with it: where score
-and margin double, so does the penalty. The linear fractional transformation of F_β needs that.
+Both are positively homogeneous: :math:`\varepsilon\,\phi(z / \varepsilon)` with
+:math:`\phi(x) = \max(0, 1 + x)` or :math:`\log_2(1 + e^x)`. The linear fractional transformation of F_β needs that.
 """
 
 import math
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 SURROGATES = ('hinge', 'logistic')
 
+SCALE = {'hinge': 1.0, 'logistic': 1 / math.log(2)}
+"""The factors that `unit_penalty` and `unit_slope` leave out, so that it is sums that are multiplied by them."""
+
 
 def margin_penalty(score: Tensor, epsilon: Tensor, surrogate: str) -> Tensor:
-    r"""The penalty of a score that should be below :math:`-\varepsilon`.
+    r"""Return the penalty of scores that should be below :math:`-\varepsilon`.
 
     .. math:: \max(0, \varepsilon + z) \quad\text{or}\quad \varepsilon \log_2(1 + \exp(z / \varepsilon)).
 
@@ -23,14 +25,20 @@ def margin_penalty(score: Tensor, epsilon: Tensor, surrogate: str) -> Tensor:
         epsilon: The margin, above 0.
         surrogate: ``'hinge'`` or ``'logistic'``.
     """
-    if surrogate == 'hinge':
-        return (epsilon + score).clamp(min=0)
-    # By default softplus is taken for x from 20 on, with a jump; at 40 the two are the same number.
-    return epsilon / math.log(2) * F.softplus(score / epsilon, threshold=40)
+    return SCALE[surrogate] * epsilon * unit_penalty(score / epsilon, surrogate)
 
 
 def margin_slope(score: Tensor, epsilon: Tensor, surrogate: str) -> Tensor:
-    """The derivative of the penalty by the score."""
-    if surrogate == 'hinge':
-        return (score > -epsilon).to(score.dtype)
-    return torch.sigmoid(score / epsilon) / math.log(2)
+    """Return the derivative of the penalty with respect to the score."""
+    return SCALE[surrogate] * unit_slope(score / epsilon, surrogate)
+
+
+def unit_penalty(x: Tensor, surrogate: str) -> Tensor:
+    """Return the penalty of scores in units of the margin, without its factor."""
+    # By default softplus returns x from 20 on, with a jump; at 40 the two are the same number.
+    return (1 + x).clamp(min=0) if surrogate == 'hinge' else F.softplus(x, threshold=40)
+
+
+def unit_slope(x: Tensor, surrogate: str) -> Tensor:
+    """Return the derivative of `unit_penalty`."""
+    return (x > -1).to(x.dtype) if surrogate == 'hinge' else x.sigmoid()

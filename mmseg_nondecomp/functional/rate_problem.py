@@ -41,12 +41,13 @@ class RateProblem(NamedTuple):
     limit: Tensor
     limit_a: Tensor
     limit_b: Tensor
-    per_positive: Tensor
-    """Bool: whether the c_B and d_B above are for r B, false positives for each positive."""
+    per_positive: bool
+    """Whether c_B and d_B are factors of r B, the false positives for each positive."""
 
     def to(self, device: torch.device) -> RateProblem:
         """The same on another device."""
-        return RateProblem(*(part.to(device) for part in self))
+        *numbers, per_positive = self
+        return RateProblem._make([*torch.stack(numbers).to(device), per_positive])
 
     def prices(self, mu: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
         """What the Lagrangian pays for A and what it charges for B.
@@ -55,20 +56,25 @@ class RateProblem(NamedTuple):
             mu: The multiplier of the constraint, of shape [Q, K].
             r: Negatives for each positive, of shape [Q, 1].
         """
-        charge = self.cost_b + mu * self.limit_b
-        return -self.cost_a - mu * self.limit_a, torch.where(self.per_positive, charge * r, charge)
+        charge = torch.addcmul(self.cost_b, mu, self.limit_b)
+        return -torch.addcmul(self.cost_a, mu, self.limit_a), charge * r if self.per_positive else charge
+
+    def constant(self, epsilon: Tensor, mu: Tensor) -> Tensor:
+        """What the Lagrangian has beside the rates, of shape [Q, K]."""
+        return torch.addcmul(torch.addcmul(self.cost, self.cost_epsilon, epsilon), self.limit, mu)
 
     def balance(self, r: Tensor) -> Tensor:
         """The multiplier with which taking all for positives and taking none have the same Lagrangian, if there is one.
 
         There neither class drowns the other: all positives weigh as much as all negatives.
         """
-        r = torch.where(self.per_positive, r, 1)
-        return torch.nan_to_num((self.cost_a + r * self.cost_b) / -(self.limit_a + r * self.limit_b)).clamp(min=0)
+        r = r if self.per_positive else torch.ones_like(r)
+        ratio = torch.addcmul(self.cost_a, r, self.cost_b) / torch.addcmul(self.limit_a, r, self.limit_b)
+        return torch.nan_to_num(-ratio).clamp(min=0)
 
     def violation(self, a: Tensor, b: Tensor, r: Tensor) -> Tensor:
         """The left side of the constraint: above 0 where it does not hold."""
-        return self.limit + self.limit_a * a + self.limit_b * torch.where(self.per_positive, b * r, b)
+        return self.limit + self.limit_a * a + self.limit_b * (b * r if self.per_positive else b)
 
     def true_violation(self, epsilon: Tensor, tp: Tensor, fp: Tensor, r: Tensor) -> Tensor:
         """The same from rates that were counted, :math:`A = ε tp` and :math:`B = ε fp`, in units of the margin.
@@ -77,9 +83,11 @@ class RateProblem(NamedTuple):
         lacks of it. Where nothing is found it is kept.
         """
         plain = self.violation(epsilon * tp, epsilon * fp, r) / epsilon
+        if not self.per_positive:
+            return plain
         found = tp + r * fp
         none = NOTHING_FOUND * (found < NOTHING_FOUND)
-        return torch.where(self.per_positive & (self.limit_b > 0), self.limit_b - (tp + none) / (found + none), plain)
+        return torch.where(self.limit_b > 0, self.limit_b - (tp + none) / (found + none), plain)
 
 
 NOTHING_FOUND = 0.01
@@ -103,19 +111,18 @@ def rate_problem(measure: str, beta: float = 1.0, target: float | None = None, a
     _check(measure, beta, target, anchors)
     grid = [(k + 0.5) / anchors for k in range(anchors)]
     if measure == 'f_beta':
-        return _stack([dict(cost_epsilon=beta**2, cost_b=1, limit=1, limit_a=-1, per_positive=True)])
+        return _stack([dict(cost_epsilon=beta**2, cost_b=1, limit=1, limit_a=-1)], per_positive=True)
     if measure == 'precision_at_recall':
         return _stack([dict(cost_b=1, limit=target, limit_a=-1)])
     if measure == 'auc_roc':
         return _stack([dict(cost=1, cost_a=-1, limit=-share, limit_b=1) for share in grid])
     precisions = grid if target is None else [target]
-    return _stack([dict(cost=1, cost_a=-1, limit_a=p - 1, limit_b=p, per_positive=True) for p in precisions])
+    return _stack([dict(cost=1, cost_a=-1, limit_a=p - 1, limit_b=p) for p in precisions], per_positive=True)
 
 
-def _stack(points: list[dict]) -> RateProblem:
-    numbers = [[point.get(name, 0) for point in points] for name in RateProblem._fields]
-    *columns, per_positive = torch.tensor(numbers, dtype=torch.float64)
-    return RateProblem._make([*columns, per_positive > 0])
+def _stack(points: list[dict], per_positive: bool = False) -> RateProblem:
+    numbers = [[point.get(name, 0) for point in points] for name in RateProblem._fields[:-1]]
+    return RateProblem._make([*torch.tensor(numbers, dtype=torch.float64), per_positive])
 
 
 def _check(measure: str, beta: float, target: float | None, anchors: int) -> None:

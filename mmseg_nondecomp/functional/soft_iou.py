@@ -20,6 +20,7 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
 from mmseg_nondecomp.functional.items import Items, class_items, number_of_classes, valid_items
+from mmseg_nondecomp.functional.label_scores import label_scores
 from mmseg_nondecomp.functional.lovasz import ClassLosses
 
 
@@ -61,36 +62,46 @@ def soft_iou(
     return class_average(*soft_losses(items, per_image), classes, class_weights(class_weight, items.scores.dtype))
 
 
-def soft_losses(items: Items, per_image: bool, total: Callable[[Tensor], Tensor] = lambda sums: sums) -> ClassLosses:
-    """The soft Jaccard loss of each class.
+def soft_losses(items: Items, per_image: bool, total: Callable[[Tensor], Tensor] | None = None) -> ClassLosses:
+    """Return the soft Jaccard loss of each class.
 
     Args:
         items: Probabilities and their targets.
         per_image: Whether each image is a set.
-        total: Sums a tensor over the processes that share the set, differentiably.
+        total: Sums a tensor over the processes that share the set, differentiably; ``None`` for one process.
     """
-    sums = total(soft_sums(items, per_image))
-    intersection, union, foreground, mass = sums.unbind(2)
-    losses = (union - intersection) / torch.where(union > 0, union, 1)
-    return ClassLosses(losses.to(items.scores.dtype), foreground > 0, mass.sum(1) > 0)
+    sums = soft_sums(items, per_image)
+    intersection, union, foreground, mass = sums if total is None else total(torch.stack(sums, 2)).unbind(2)
+    losses = (union - intersection) / (union + (union == 0))
+    return ClassLosses(losses.to(items.scores.dtype), foreground > 0, mass[:, 0] > 0)
 
 
-def soft_sums(items: Items, per_image: bool) -> Tensor:
-    """Intersection, union, foreground and mass of each class in each set, float64, of shape [R, C, 4]."""
+def soft_sums(items: Items, per_image: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return intersection, union, foreground and mass of each class in each set, each of shape [R, C]."""
     scores, target, mass = items
-    scores = torch.where(mass.unsqueeze(1) > 0, scores, 0)
-    n_images, n_classes, _ = scores.shape
+    ignored = mass == 0
+    n_classes = scores.shape[1]
     if target.is_floating_point():
-        weights = mass.unsqueeze(1).to(scores.dtype)
+        scores = scores.masked_fill(ignored.unsqueeze(1), 0)
         parts = (torch.minimum(scores, target), torch.maximum(scores, target), target)
-        intersection, union, foreground = ((part * weights).sum(2).double() for part in parts)
+        intersection, union, foreground = (_sums(part, mass, per_image).double() for part in parts)
     else:
         label = target.clamp(max=n_classes - 1).unsqueeze(1)
-        hit = scores.gather(1, label).squeeze(1).double() * mass
-        nothing = hit.new_zeros(n_images, n_classes + 1)
-        intersection = nothing.scatter_add(1, target, hit)[:, :n_classes]
-        foreground = nothing.scatter_add(1, target, mass.double())[:, :n_classes]
-        predicted = scores * mass.unsqueeze(1).to(scores.dtype) if mass.is_floating_point() else scores
-        union = predicted.sum(2).double() + foreground - intersection
-    sums = torch.stack([intersection, union, foreground, mass.double().sum(1, keepdim=True).expand_as(union)], 2)
-    return sums if per_image else sums.sum(0, keepdim=True)
+        scores, hit = label_scores(scores, label, ignored.unsqueeze(1), 0)
+        hit = hit.squeeze(1).double() * mass if mass.is_floating_point() else hit.squeeze(1).double()
+        target = target.masked_fill(ignored, n_classes)
+        predicted = _sums(scores, mass, per_image)
+        if not per_image:
+            target, hit, mass = (part.reshape(1, -1) for part in (target, hit, mass))
+        nothing = hit.new_zeros(len(target), n_classes + 1)
+        intersection = nothing.scatter_add(1, target, hit)[:, :-1]
+        foreground = nothing.to(mass.dtype).scatter_add(1, target, mass)[:, :-1]
+        union = predicted + (foreground - intersection)
+    mass = mass.sum(1, keepdim=True) if per_image else mass.sum().view(1, 1)
+    return intersection, union, foreground, mass.expand_as(union)
+
+
+def _sums(values: Tensor, mass: Tensor, per_image: bool) -> Tensor:
+    """Return the sums of values over each set, of shape [R, C]; they are 0 where the mass is, integer masses are 1."""
+    values = values * mass.unsqueeze(1).to(values.dtype) if mass.is_floating_point() else values
+    return values.sum(2) if per_image else values.sum((0, 2)).unsqueeze(0)

@@ -19,6 +19,11 @@ MOST = 1e4
 """Of a multiplier. What it cannot bring about cannot be had."""
 
 
+def negatives_for_each(counts: Tensor) -> Tensor:
+    """Return the number of negatives for each positive, of shape [Q, 1], from the numbers of both, [Q, 2]."""
+    return counts[:, 1:] / counts[:, :1].clamp(min=LITTLE)
+
+
 class StepSizes(NamedTuple):
     """How far the variables of an S-measure loss go in a step, and how they are kept from swinging."""
 
@@ -95,17 +100,16 @@ class DualState:
     @classmethod
     def start(cls, n_queries: int, n_points: int, device: torch.device) -> DualState:
         """Margins of one, and nothing seen."""
-        ones = torch.ones(n_queries, n_points, dtype=torch.float64, device=device)
-        sums = ones.new_zeros(n_queries, n_points, len(Sums._fields))
+        epsilon, mu, price = torch.ones(3, n_queries, n_points, dtype=torch.float64, device=device)
         return cls(
-            epsilon=ones,
-            threshold=ones - 1,
-            mu=ones.clone(),
-            price=ones.clone(),
-            counts=ones.new_zeros(n_queries, 2),
-            recent=sums,
-            pending=sums.clone(),
-            steps=ones.new_zeros(()),
+            epsilon=epsilon,
+            threshold=torch.zeros_like(epsilon),
+            mu=mu,
+            price=price,
+            counts=epsilon.new_zeros(n_queries, 2),
+            recent=epsilon.new_zeros(n_queries, n_points, len(Sums._fields)),
+            pending=epsilon.new_zeros(n_queries, n_points, len(Sums._fields)),
+            steps=epsilon.new_zeros(()),
         )
 
     @classmethod
@@ -145,17 +149,16 @@ class DualState:
         before = self.counts.clone()
         self.recent += sums
         self.counts += sums[:, 0, :2]
-        both = self.begun(torch.stack([self.mu, self.price]), before, self.counts, problem)
+        both = self.begun(torch.stack([self.mu, self.price]), before, negatives_for_each(self.counts), problem)
         self.mu, self.price = both.unbind(0)
         self.steps += 1
         self.pending.zero_()
 
     @staticmethod
-    def begun(multiplier: Tensor, before: Tensor, seen: Tensor, problem: RateProblem) -> Tensor:
+    def begun(multiplier: Tensor, before: Tensor, r: Tensor, problem: RateProblem) -> Tensor:
         """A multiplier; of queries that lacked positives or negatives before, where both sides weigh the same."""
-        n_pos, n_neg = seen[:, :1], seen[:, 1:]
-        r = torch.where(n_neg > 0, n_neg / n_pos.clamp(min=LITTLE), 1)
-        return torch.where((before > 0).all(1, keepdim=True), multiplier, problem.balance(r).clamp(max=MOST))
+        balance = problem.balance(r.masked_fill(r == 0, 1)).clamp(max=MOST)
+        return torch.where((before > 0).all(1, keepdim=True), multiplier, balance)
 
     def known(self) -> Tensor:
         """Of which queries positives and negatives are remembered, bool of shape [Q, 1]."""
@@ -171,7 +174,7 @@ class DualState:
         a, b = self.epsilon - sums.penalty_pos / n_pos, sums.penalty_neg / n_neg
         # A bound doubles where margin and scores do: ε dA/dε + mean z dA/dz = A.
         return Rates(
-            r=self.counts[:, 1:] / self.counts[:, :1].clamp(min=LITTLE),
+            r=negatives_for_each(self.counts),
             tp=sums.tp / n_pos,
             fp=sums.fp / n_neg,
             a=a,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from mmseg_nondecomp.functional.items import class_items, number_of_classes, one_of_two, valid_items
-from mmseg_nondecomp.functional.margin_penalty import SURROGATES, margin_penalty, margin_slope
+from mmseg_nondecomp.functional.label_scores import label_scores
+from mmseg_nondecomp.functional.margin_penalty import SCALE, SURROGATES, unit_penalty, unit_slope
 from mmseg_nondecomp.functional.score_histogram import areas_under_roc, average_precisions, count_scores
 
 BINS = 4096
@@ -32,92 +34,74 @@ class Sums(NamedTuple):
     turn_neg: Tensor
 
 
-class RatedItems(NamedTuple):
-    """The items of Q queries in N images, of shape [N, Q, P]; items without a position are those of one image."""
+@dataclass
+class RatedItems:
+    """The items of Q queries in N images; items without a position are those of one image."""
 
     scores: Tensor
-    positive: Tensor
-    """Whether an item is a positive of the query, or how much it counts as one."""
-    negative: Tensor
-    """Whether it is a negative, or how much it counts as one."""
+    """Of shape [N, Q, P]."""
 
-    @property
-    def is_counted(self) -> bool:
-        """Whether each item is a positive, a negative or neither, with no shares and weights."""
-        return self.positive.dtype == torch.bool
+    def sums(
+        self, epsilon: Tensor, threshold: Tensor | None, surrogate: str, with_bounds: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Sum the penalties of the items, and count the items.
 
-    def above(self, threshold: Tensor) -> RatedItems:
-        """The same with a threshold of each query, [Q, 1], taken off the scores."""
-        return self._replace(scores=self.scores - threshold)
+        Args:
+            epsilon: The margins, of shape [Q, K].
+            threshold: What is subtracted from the scores, of shape [Q, K]; nothing if omitted.
+            surrogate: ``'hinge'`` or ``'logistic'``.
+            with_bounds: Whether `Sums` has the penalties and their slopes; otherwise they are 0.
 
-    def counts(self) -> Tensor:
-        """The number of positives and of negatives, float64 of shape [Q, 2]."""
-        return torch.stack([self.amount(self.positive), self.amount(self.negative)], 1)
-
-    def taken(self) -> Tensor:
-        """The number of positives and of negatives with a score above 0, float64 of shape [Q, 2]."""
-        found = self.scores > 0
-        if self.is_counted:
-            return torch.stack([self.amount(self.positive & found), self.amount(self.negative & found)], 1)
-        return torch.stack([self.amount(self.positive * found), self.amount(self.negative * found)], 1)
-
-    def no_number(self) -> Tensor:
-        """NaN for a query with an item whose score is NaN, and 0 for others, of shape [Q]."""
-        found = self.scores.isnan() & ((self.positive > 0) | (self.negative > 0))
-        return torch.where(found.any(2).any(0), torch.nan, 0.0).double()
-
-    def amount(self, items: Tensor) -> Tensor:
-        """How many of the items, or how much of them, there is in each query, float64."""
-        return items.count_nonzero((0, 2)).double() if self.is_counted else items.sum((0, 2), dtype=torch.float64)
-
-    def penalty(self, w_pos: Tensor, w_neg: Tensor, epsilon: Tensor, surrogate: str) -> Tensor:
-        """The sum of the penalties of each query; weights and margins are of shape [Q, 1]."""
-        if self.is_counted:
-            # Each item has one side. What is neither lies infinitely far on the right one.
-            side = torch.where(self.positive, -self.scores, self.scores)
-            side = side.masked_fill_(~(self.positive | self.negative), -torch.inf)
-            weights = torch.where(self.positive, w_pos, w_neg)
-            return (margin_penalty(side, epsilon, surrogate) * weights).sum((0, 2))
-        of_positives, of_negatives = (margin_penalty(side, epsilon, surrogate) for side in (-self.scores, self.scores))
-        return self.sum_positive(w_pos * of_positives) + self.sum_negative(w_neg * of_negatives)
-
-    def sum_positive(self, values: Tensor) -> Tensor:
-        """The sum over the positives, of shape [Q]; what the others have is not looked at."""
-        return torch.where(self.positive > 0, values * self.positive, 0).sum((0, 2))
-
-    def sum_negative(self, values: Tensor) -> Tensor:
-        """The sum over the negatives, of shape [Q]."""
-        return torch.where(self.negative > 0, values * self.negative, 0).sum((0, 2))
-
-    def sums(self, epsilon: Tensor, threshold: Tensor, surrogate: str, with_bounds: bool) -> Tensor:
-        """What is counted at margins and thresholds [Q, K]: `Sums` as one tensor, float64 of shape [Q, K, 10]."""
-        counts, no_number = self.counts(), self.no_number().unsqueeze(1)
+        Returns:
+            The penalties of positives and of negatives, of shape [Q, K, 2], which have a gradient, and `Sums` as one
+            tensor, of shape [Q, K, 10], which has none; both float64.
+        """
         points = []
         for k in range(epsilon.shape[1]):
-            margin = epsilon[:, k : k + 1].to(self.scores.dtype)
-            items = self.above(threshold[:, k : k + 1].to(self.scores.dtype))
-            numbers = [counts, items.taken() + no_number]
-            bounds = items.bounds(margin, surrogate) if with_bounds else ()
-            numbers += [torch.stack([items.sum_positive(p), items.sum_negative(n)], 1).double() for p, n in bounds]
-            if not with_bounds:
-                numbers.append(counts.new_zeros(len(counts), 6))
-            points.append(torch.cat(numbers, 1))
-        return torch.stack(points, 1)
+            margin, scores = epsilon[:, k : k + 1], self.scores
+            if threshold is not None:
+                scores = scores - threshold[:, k : k + 1].to(scores.dtype)
+            own, others = self.sides(scores / margin.to(scores.dtype))
+            penalties = self.totals(unit_penalty(-own, surrogate), unit_penalty(others, surrogate))
+            penalties = penalties * (SCALE[surrogate] * margin)
+            with torch.no_grad():
+                counts = self.counts(own > 0, others > 0)
+                # Whether a score that is NaN is above 0 is unknown.
+                counts[:, 2:].masked_fill_(penalties.isnan(), torch.nan)
+                if with_bounds:
+                    counts = torch.cat([counts, penalties, self._slopes(own, others, margin, surrogate)], 1)
+            points.append((penalties, F.pad(counts, (0, len(Sums._fields) - counts.shape[1]))))
+        return torch.stack([penalties for penalties, _ in points], 1), torch.stack([sums for _, sums in points], 1)
 
-    def bounds(self, epsilon: Tensor, surrogate: str) -> Iterator[tuple[Tensor, Tensor]]:
-        """As positives and as negatives, item by item: penalties, their slopes, and scores times slopes."""
-        sides = -self.scores, self.scores
-        yield tuple(margin_penalty(side, epsilon, surrogate) for side in sides)  # type: ignore[misc]
-        slopes = tuple(margin_slope(side, epsilon, surrogate) for side in sides)
-        yield slopes  # type: ignore[misc]
-        yield tuple(slope * self.scores for slope in slopes)  # type: ignore[misc]
+    def _slopes(self, own: Tensor, others: Tensor, margin: Tensor, surrogate: str) -> Tensor:
+        """Return the sums of slopes, and of scores times slopes, of scores in units of the margin; of shape [Q, 4]."""
+        slopes = unit_slope(-own, surrogate), unit_slope(others, surrogate)
+        turns = (torch.where(slope > 0, slope * z, 0) for slope, z in zip(slopes, (own, others), strict=True))
+        return SCALE[surrogate] * torch.cat([self.totals(*slopes), self.totals(*turns) * margin], 1)
+
+    def amounts(self) -> tuple[Tensor, Tensor]:
+        """Return whether, or how much, an item counts as a positive and as a negative, of shape [N, Q, P]."""
+        raise NotImplementedError
+
+    def sides(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scores of positives, with infinity for other items, and of negatives, with minus infinity."""
+        raise NotImplementedError
+
+    def counts(self, own: Tensor, others: Tensor) -> Tensor:
+        """Count positives and negatives, and those of both that are True: float64 of shape [Q, 4]."""
+        raise NotImplementedError
+
+    def totals(self, own: Tensor, others: Tensor) -> Tensor:
+        """Sum values of positives and of negatives, of the shapes of `sides`: float64 of shape [Q, 2]."""
+        raise NotImplementedError
 
     def measures(self, measure: str, beta: float, sums: Sums) -> dict[str, Tensor]:
         """The true measure of each query by its name in the log, of shape [Q]."""
         if measure in ('auc_roc', 'auc_pr'):
-            valid = (self.positive > 0) | (self.negative > 0)
+            is_positive, is_negative = (part > 0 for part in self.amounts())
             scores, positive, valid = (
-                part.transpose(0, 1).flatten(1) for part in (self.scores.float(), self.positive > 0, valid)
+                part.transpose(0, 1).flatten(1)
+                for part in (self.scores.float(), is_positive, is_positive | is_negative)
             )
             counts = count_scores(scores, positive, valid, BINS)
             return {measure: areas_under_roc(counts) if measure == 'auc_roc' else average_precisions(counts)}
@@ -127,10 +111,73 @@ class RatedItems(NamedTuple):
         return {'precision': tp / found.clamp(min=1e-6), 'recall': tp / n_pos.clamp(min=1e-6)}
 
 
+@dataclass
+class LabelledItems(RatedItems):
+    """Items with one label each: a positive of one query, or of none, and a negative of all others."""
+
+    target: Tensor
+    """The query of which an item is a positive, int64 of shape [N, P]; Q for none."""
+    mass: Tensor
+    """Whether an item counts, int32 of shape [N, P]."""
+    own: Tensor
+    """Whether an item has the label of the query, bool of shape [N, Q, P]."""
+
+    def amounts(self) -> tuple[Tensor, Tensor]:  # noqa: D102
+        valid = (self.mass > 0).unsqueeze(1)
+        return self.own & valid, ~self.own & valid
+
+    def sides(self, scores: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        ignored = (self.mass == 0).unsqueeze(1)
+        label = self.target.clamp(max=scores.shape[1] - 1).unsqueeze(1)
+        others, own = label_scores(scores, label, self.own | ignored, -torch.inf)
+        return own.masked_fill(ignored, torch.inf), others
+
+    def counts(self, own: Tensor, others: Tensor) -> Tensor:  # noqa: D102
+        n_queries = others.shape[1]
+        cell = torch.add(own.squeeze(1), self.target, alpha=2).flatten()
+        found = self.mass.new_zeros(2 * n_queries + 2).scatter_add(0, cell, self.mass.flatten()).view(-1, 2)[:-1]
+        n_pos = found.sum(1)
+        n_neg = self.mass.sum() - n_pos
+        # int32: more items would not fit in memory.
+        return torch.stack([n_pos, n_neg, found[:, 1], others.sum((0, 2), dtype=torch.int32)], 1).double()
+
+    def totals(self, own: Tensor, others: Tensor) -> Tensor:  # noqa: D102
+        nothing = own.new_zeros(others.shape[1] + 1, dtype=torch.float64)
+        of_label = nothing.scatter_add(0, self.target.flatten(), own.flatten().double())[:-1]
+        return torch.stack([of_label, others.sum((0, 2)).double()], 1)
+
+
+@dataclass
+class WeightedItems(RatedItems):
+    """Items that count as much as their weights say, and in part as positives and in part as negatives."""
+
+    positive: Tensor
+    """How much an item counts as a positive of the query, of shape [N, Q, P]."""
+    negative: Tensor
+    """How much it counts as a negative."""
+
+    def amounts(self) -> tuple[Tensor, Tensor]:  # noqa: D102
+        return self.positive, self.negative
+
+    def sides(self, scores: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        return (
+            torch.where(self.positive > 0, scores, torch.inf),
+            torch.where(self.negative > 0, scores, -torch.inf),
+        )
+
+    def counts(self, own: Tensor, others: Tensor) -> Tensor:  # noqa: D102
+        parts = self.positive, self.negative, own * self.positive, others * self.negative
+        return torch.stack([part.sum((0, 2), dtype=torch.float64) for part in parts], 1)
+
+    def totals(self, own: Tensor, others: Tensor) -> Tensor:  # noqa: D102
+        parts = own * self.positive, others * self.negative
+        return torch.stack([part.sum((0, 2)).double() for part in parts], 1)
+
+
 def rated_items(
     pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, zero_is_class: bool
 ) -> RatedItems:
-    """What a call holds: each class of it as one query, or two channels as one decision.
+    """Return the items of a call: each class is one query, or two channels are one decision.
 
     Raises:
         TypeError: If a dtype does not fit.
@@ -140,13 +187,15 @@ def rated_items(
     n_classes = number_of_classes(pred)
     valid = valid_items(pred, target, weight, ignore_index, n_classes + 1)
     scores, labels, mass = class_items(pred, target, valid, weight, zero_is_class)
-    if not labels.is_floating_point():
-        labels = labels.unsqueeze(1) == torch.arange(n_classes, device=pred.device).view(1, -1, 1)
-    counted = weight is None and labels.dtype == torch.bool
-    mass = (mass > 0 if counted else mass.to(scores.dtype)).unsqueeze(1)
-    positive = mass & labels if counted else mass * labels
-    negative = mass & ~labels if counted else mass - positive
-    return RatedItems(scores, positive, negative)
+    if labels.is_floating_point():
+        shares = labels
+    else:
+        own = labels.unsqueeze(1) == torch.arange(n_classes, device=pred.device).view(1, -1, 1)
+        if weight is None:
+            return LabelledItems(scores, labels, mass, own)
+        shares = own.to(scores.dtype)
+    positive = mass.to(scores.dtype).unsqueeze(1) * shares
+    return WeightedItems(scores, positive, mass.to(scores.dtype).unsqueeze(1) - positive)
 
 
 def check_surrogate(surrogate: str) -> None:

@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
-from mmseg_nondecomp.functional.margin_penalty import margin_penalty
 from mmseg_nondecomp.functional.rate_problem import AREAS, rate_problem
 from mmseg_nondecomp.losses.base import check_reduction
 from mmseg_nondecomp.losses.dual_ascent_loss import DualAscentLoss
-from mmseg_nondecomp.losses.dual_state import LITTLE, DualState, StepSizes
+from mmseg_nondecomp.losses.dual_state import LITTLE, DualState, StepSizes, negatives_for_each
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
 from mmseg_nondecomp.losses.rated_items import RatedItems, Sums, check_surrogate, rated_items
 from mmseg_nondecomp.losses.scope import reduction_over
@@ -204,64 +203,54 @@ class SMeasureLoss(DualAscentLoss):
         if self.per_example:
             self._check_ids(ids, pred)
         state = self.state_of(items.scores)
-        own, of_all = self._sums(items, state, observes)
-        losses, present = self._lagrangians(items, state, Sums(*(of_all if self.scope == 'world' else own)), ids)
+        with_bounds = observes and (not self.proxy or self.measure in AREAS)
+        threshold = state.threshold if self.measure in AREAS else None
+        penalties, own = items.sums(state.epsilon, threshold, self.surrogate, with_bounds)
+        world = reduction_over('world')
+        is_shared = world.world_size > 1 and (observes or self.scope == 'world')
+        of_all = world(own.clone()) if is_shared else own
+        counts = (of_all if self.scope == 'world' else own)[:, 0, :2]
+        losses, present = self._lagrangians(items, state, penalties, counts, ids)
         if observes:
             self._observe(items, state, of_all, ids)
-        there = of_all if self.scope == 'world' else own
-        filled = (there.n_pos + there.n_neg > 0).any().view(1)
+        filled = counts.any().view(1)
         return self.loss_weight * class_average(
             losses.unsqueeze(0), (present & filled).unsqueeze(0), filled, self.classes, self.class_weight
         )
 
-    @torch.no_grad()
-    def _sums(self, items: RatedItems, state: DualState, observes: bool) -> tuple[Sums, Sums]:
-        """What the items add up to, of this process and of all."""
-        with_bounds = observes and (not self.proxy or self.measure in AREAS)
-        own = items.sums(state.epsilon, state.threshold, self.surrogate, with_bounds)
-        of_all = reduction_over('world')(own.clone()) if observes or self.scope == 'world' else own
-        return Sums(*own.unbind(-1)), Sums(*of_all.unbind(-1))
-
     def _lagrangians(
-        self, items: RatedItems, state: DualState, sums: Sums, ids: Tensor | None
+        self, items: RatedItems, state: DualState, penalties: Tensor, counts: Tensor, ids: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """The Lagrangian of each query, and whether it has had positives, of shape [Q]."""
-        n_pos, n_neg = sums.n_pos[:, :1], sums.n_neg[:, :1]
-        seen_pos, seen_neg = state.counts[:, :1] + n_pos, state.counts[:, 1:] + n_neg
+        seen = state.counts + counts
         # So many positives and negatives would be here, if they came as evenly as they have: each counts alike in any
         # batch, and a mean is not one over the few positives of this.
-        share = (n_pos + n_neg) / (seen_pos + seen_neg).clamp(min=LITTLE)
-        n_pos, n_neg = (seen_pos * share).clamp(min=LITTLE), (seen_neg * share).clamp(min=LITTLE)
-        price = state.begun(state.price, state.counts, torch.cat([seen_pos, seen_neg], 1), self.problem)
-        pay, charge = self.problem.prices(price, seen_neg / seen_pos.clamp(min=LITTLE))
-        total = self.problem.cost + self.problem.cost_epsilon * state.epsilon + self.problem.limit * price
-        total = total - pay * state.epsilon
-        w_pos, w_neg, epsilon, threshold = (
-            part.to(items.scores.dtype) for part in (pay / n_pos, charge / n_neg, state.epsilon, state.threshold)
-        )
-        parts = []
-        for k in range(len(self.problem.cost)):
-            point = slice(k, k + 1)
-            if self.examples is None:
-                shifted = items.above(threshold[:, point]) if self.measure in AREAS else items
-                part = shifted.penalty(w_pos[:, point], w_neg[:, point], epsilon[:, point], self.surrogate)
-            else:
-                w, one = pay.to(w_pos), 1 / n_pos.to(w_pos)
-                positives = self.examples.penalties(ids, items.scores[0], epsilon, w, self.sizes.damping)
-                negatives = margin_penalty(items.scores, epsilon, self.surrogate)
-                part = items.sum_positive(one * positives) + items.sum_negative(w_neg * negatives)
-            parts.append(part)
-        losses = total.to(items.scores.dtype) + reduction_over(self.scope).total(torch.stack(parts, 1))
-        return (losses / pay.clamp(min=1).to(losses.dtype)).mean(1), seen_pos.squeeze(1) > 0
+        share = counts.sum(1, keepdim=True) / seen.sum(1, keepdim=True).clamp(min=LITTLE)
+        evenly = (seen * share).clamp(min=LITTLE)
+        r = negatives_for_each(seen)
+        price = state.begun(state.price, state.counts, r, self.problem)
+        pay, charge = self.problem.prices(price, r)
+        weights = torch.stack([pay, charge], -1)
+        if self.examples is not None:  # what is paid is in their penalties
+            margin, w = (part.to(items.scores.dtype) for part in (state.epsilon, pay))
+            values = self.examples.penalties(ids, items.scores[0], margin, w, self.sizes.damping)
+            positive, _ = items.amounts()
+            of_examples = torch.where(positive > 0, values * positive, 0).sum((0, 2)).view_as(pay)
+            penalties = torch.stack([of_examples, penalties[..., 1]], -1)
+            weights = torch.stack([torch.ones_like(pay), charge], -1)
+        parts = (penalties * (weights / evenly.unsqueeze(1))).sum(-1)
+        total = torch.addcmul(self.problem.constant(state.epsilon, price), pay, state.epsilon, value=-1)
+        losses = (total + reduction_over(self.scope).total(parts)) / pay.clamp(min=1)
+        return losses.mean(1).to(items.scores.dtype), seen[:, 0] > 0
 
     @torch.no_grad()
-    def _observe(self, items: RatedItems, state: DualState, sums: Sums, ids: Tensor | None) -> None:
+    def _observe(self, items: RatedItems, state: DualState, sums: Tensor, ids: Tensor | None) -> None:
         """Take down what the multipliers will go by; log the measure."""
-        state.pending += torch.stack(sums, -1)
+        state.pending += sums
         if self.examples is not None:
-            self.examples.see(ids, items.scores[0].T, (items.positive[0] > 0).T)
+            self.examples.see(ids, items.scores[0].T, (items.amounts()[0][0] > 0).T)
         if is_logged():
-            self._log(items, sums, state)
+            self._log(items, Sums(*sums.unbind(-1)), state)
 
     def _log(self, items: RatedItems, sums: Sums, state: DualState) -> None:
         measured = items.measures(self.measure, self.beta, sums)
@@ -272,7 +261,7 @@ class SMeasureLoss(DualAscentLoss):
         for name, values in measured.items():
             log_scalar(f'{self.loss_name}_{name}', torch.where(present, values, 0).sum() / n_present)
         seen = state.counts + torch.stack([sums.n_pos[:, 0], sums.n_neg[:, 0]], 1)
-        rates = state.rates_of(sums)._replace(r=seen[:, 1:] / seen[:, :1].clamp(min=LITTLE))
+        rates = state.rates_of(sums)._replace(r=negatives_for_each(seen))
         violation = state.violation(self.problem, rates, self.proxy)
         of_present = torch.where(present.unsqueeze(1), violation, 0).mean(1)
         log_scalar(f'{self.loss_name}_violation', of_present.sum() / n_present)

@@ -63,7 +63,8 @@ class SoftIoULoss(ClassWiseLoss):
 
     def class_losses(self, items: Items) -> ClassLosses:
         """One minus the soft IoU of each class in each set."""
-        return soft_losses(items, self.scope == 'image', reduction_over(self.scope).total)
+        processes = reduction_over(self.scope)
+        return soft_losses(items, self.scope == 'image', processes.total if processes.world_size > 1 else None)
 
     def extra_repr(self) -> str:
         """The settings, as ``print(model)`` shows them."""

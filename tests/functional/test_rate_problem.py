@@ -226,20 +226,23 @@ def test_anchors_are_the_middles_of_equal_parts(measure):
 
 
 def test_one_anchor_under_the_pr_curve_is_the_recall_at_a_precision():
-    for number, other in zip(rate_problem('auc_pr', anchors=1), rate_problem('recall_at_precision', target=0.5)):  # noqa: B905
-        assert torch.equal(number, other)
+    *numbers, per_positive = rate_problem('auc_pr', anchors=1)
+    *others, other_per_positive = rate_problem('recall_at_precision', target=0.5)
+    assert torch.equal(torch.stack(numbers), torch.stack(others))
+    assert per_positive == other_per_positive
 
 
 @each_problem
 def test_numbers_are_exact_and_move_together(measure, args):
     problem = rate_problem(measure, **args)
     k = args.get('anchors', 1)
-    assert all(part.shape == (k,) for part in problem)
+    assert all(part.shape == (k,) for part in problem[:-1])
     assert all(part.dtype == torch.float64 for part in problem[:-1])
-    assert problem.per_positive.dtype == torch.bool
+    assert isinstance(problem.per_positive, bool)
     moved = problem.to(torch.device('meta'))
     assert isinstance(moved, RateProblem)
-    assert all(part.device.type == 'meta' for part in moved)
+    assert all(part.device.type == 'meta' for part in moved[:-1])
+    assert moved.per_positive == problem.per_positive
 
 
 def test_all_measures_are_tested():

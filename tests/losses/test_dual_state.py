@@ -8,7 +8,7 @@ import torch
 
 from mmseg_nondecomp.functional.margin_penalty import SURROGATES, margin_penalty
 from mmseg_nondecomp.functional.rate_problem import rate_problem
-from mmseg_nondecomp.losses.dual_state import MOST, DualState, StepSizes, check_step_sizes
+from mmseg_nondecomp.losses.dual_state import MOST, DualState, StepSizes, check_step_sizes, negatives_for_each
 from mmseg_nondecomp.losses.rated_items import Sums, rated_items
 
 SIZES = StepSizes(
@@ -33,7 +33,7 @@ def items(n_queries=2, n=400, seed=0):
 
 def seen(state, data=None, surrogate='hinge'):
     """The state after a call on the data, before a step."""
-    state.pending += (data or items()).sums(state.epsilon, state.threshold, surrogate, True)
+    state.pending += (data or items()).sums(state.epsilon, state.threshold, surrogate, True)[1]
     return state
 
 
@@ -86,7 +86,7 @@ class TestWhatWasSeen:
         assert state.counts.tolist() == [[160, 640]] * 2
         assert not state.pending.any()
         assert state.steps == 1
-        expected = 2 * data.sums(state.epsilon, state.threshold, 'hinge', True)
+        expected = 2 * data.sums(state.epsilon, state.threshold, 'hinge', True)[1]
         torch.testing.assert_close(state.recent, expected)
         state.learn(PROBLEM)
         torch.testing.assert_close(state.recent, expected)
@@ -173,7 +173,7 @@ class TestBeginning:
     def test_price_at_a_call_is_the_one_that_will_be(self):
         state, problem = seen(started()), rate_problem('f_beta')
         counts = torch.tensor([[80.0, 320.0]]).double().expand(2, 2)
-        price = state.begun(state.price, state.counts, counts, problem)
+        price = state.begun(state.price, state.counts, negatives_for_each(counts), problem)
         state.learn(problem)
         assert torch.equal(price, state.price)
 

@@ -54,7 +54,7 @@ def _soft_jaccard_index_update(
 ) -> tuple[Tensor, Tensor]:
     """Intersection, union, foreground and mass of each class [C, 4], and how many pixels are decided for it [C]."""
     items = probability_items(preds, target, num_classes, ignore_index)
-    return soft_sums(items, per_image=False)[0], count_decided(preds, items)
+    return torch.stack(soft_sums(items, per_image=False), 2)[0], count_decided(preds, items)
 
 
 def _soft_jaccard_index_compute(
