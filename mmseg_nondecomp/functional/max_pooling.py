@@ -11,11 +11,15 @@ The maximiser is :math:`w^*_i = \tau \min(\ell_i/\alpha^*, 1)^{q-1}`, where :mat
 
 .. math:: \sum_i \min(\ell_i/\alpha, 1)^q = m.
 
-Nothing is sorted to find it. A histogram gives a pivot near the :math:`\lceil m\rceil`-th highest loss, and with
-:math:`y_i = q \log(\ell_i/\text{pivot})` and :math:`s = q \log(\alpha/\text{pivot})` the equation reads
-:math:`K(s) + S(s) = m`, with :math:`K = \#\{y > s\}` and :math:`S = \sum_{y \le s} e^{y-s}`: the scale of the problem
-no longer depends on ``q``. Holding the set behind ``K`` fixed, its solution is the Newton step
-:math:`s \leftarrow s + \log\frac{S}{m-K}`, which descends monotonically to the largest root from anything above it.
+With :math:`a = \alpha^q`, :math:`K = \#\{\ell^q > a\}` and :math:`R = \sum_{\ell^q \le a} \ell^q` it reads
+:math:`K + R/a = m`. The left side is concave and piecewise linear in :math:`1/a`, and each piece has the root
+:math:`a = R/(m - K)`: Newton's step, which never falls below :math:`a^* = (\alpha^*)^q`, and from there on descends.
+So :math:`a^*` is the least of the roots of all pieces.
+
+Nothing is sorted to find it. A histogram of the leading bits of the losses holds all pieces of the losses rounded up;
+their least root is where Newton's steps begin. Powers are relative to it. Where :math:`q` is so large that they leave
+the range of floats, they are relative to about the :math:`\lceil m\rceil`-th highest loss, and the histogram is
+of the powers.
 
 Reference:
     S. Rota Bulò, G. Neuhold, P. Kontschieder: Loss Max-Pooling for Semantic Image Segmentation. CVPR 2017.
@@ -30,9 +34,27 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional.selection import Reduce, upper_bin_edge
 
-NEWTON_STEPS = 7
-"""Three reach rounding error on the losses of a network; adversarial sets with ``m`` just above an integer need nine
-to gain the last 1e-9."""
+NEWTON_STEPS = 5
+"""Two reach rounding error on the losses of a network; adversarial sets with ``m`` just above an integer need five to
+gain the last 1e-6."""
+
+LARGEST_EXPONENT = 7
+"""Up to which exponent powers of float32 numbers, and sums of them, are in the range of float64."""
+
+N_CELLS = 2040
+"""Number of sign, exponent and three bits of mantissa of the non-negative finite float32 numbers."""
+
+SMALLEST = 1e-300
+"""A positive number to divide by instead of 0."""
+
+
+class SetSizes(NamedTuple):
+    """The sizes of sets."""
+
+    n: Tensor
+    """Number of items, float64 of shape [R, 1]."""
+    m: Tensor
+    """The least number of items with weight, float64 of shape [R, 1]."""
 
 
 class PoolingWeights(NamedTuple):
@@ -70,8 +92,8 @@ def max_pooling_weights(losses: Tensor, p: float, m: float) -> Tensor:
     if not 1 <= m <= losses.numel():
         raise ValueError(f'Parameter `m` should be in [1, {losses.numel()}], the number of losses. Found {m}.')
     valid = torch.ones_like(losses, dtype=torch.bool)[None]
-    items = torch.full((1, 1), float(m), dtype=torch.float64, device=losses.device)
-    return pooling_weights(losses.detach()[None], valid, p, items).weights[0]
+    n, m_ = (torch.full((1, 1), float(size), dtype=torch.float64, device=losses.device) for size in (losses.numel(), m))
+    return pooling_weights(losses.detach()[None], valid, p, SetSizes(n, m_)).weights[0]
 
 
 def loss_max_pooling(losses: Tensor, p: float = 1.3, ratio: float = 0.25, mask: Tensor | None = None) -> Tensor:
@@ -107,27 +129,22 @@ def loss_max_pooling(losses: Tensor, p: float = 1.3, ratio: float = 0.25, mask: 
             f'Found {mask.dtype} of shape {tuple(mask.shape)}.'
         )
     check_losses(losses, mask)
-    rows, valid = losses.reshape(1, -1), mask.reshape(1, -1)
+    rows, valid = losses.masked_fill(~mask, 0).reshape(1, -1), mask.reshape(1, -1)
     weights = pooling_weights(rows.detach(), valid, p, pooled_items(valid, ratio)).weights
-    return pool(rows, valid, weights).sum()
+    return (rows * weights).sum()
 
 
-def pooled_items(valid: Tensor, ratio: float, reduce: Reduce = lambda count: count) -> Tensor:
-    """``m = max(1, ratio * n)`` for each row of the mask [R, P], as float64 of shape [R, 1]."""
-    n = reduce(valid.sum(1, keepdim=True))
-    return (ratio * n.double()).clamp(min=1)
-
-
-def pool(losses: Tensor, valid: Tensor, weights: Tensor) -> Tensor:
-    """w* · ℓ for each row of [R, P]; what an invalid item holds, even NaN, reaches neither value nor gradient."""
-    return (losses.masked_fill(~valid, 0) * weights).sum(1)
+def pooled_items(valid: Tensor, ratio: float, reduce: Reduce = lambda count: count) -> SetSizes:
+    """Return the sizes of the sets in the rows of a mask [R, P], with ``m = max(1, ratio * n)``."""
+    n = reduce(valid.sum(1, keepdim=True)).double()
+    return SetSizes(n, (ratio * n).clamp(min=1))
 
 
 @torch.no_grad()
 def pooling_weights(
-    losses: Tensor, valid: Tensor, p: float, m: Tensor, reduce: Reduce = lambda sums: sums
+    losses: Tensor, valid: Tensor, p: float, sizes: SetSizes, reduce: Reduce = lambda sums: sums
 ) -> PoolingWeights:
-    """The maximisers for many sets at once, one a row, on one process or on many.
+    """Return the maximisers for many sets at once, one a row, on one process or on many.
 
     Nothing is read back to the host and no shape depends on values. A NaN among the losses gives whatever weights, and
     a NaN loss.
@@ -136,7 +153,7 @@ def pooling_weights(
         losses: Non-negative losses, of shape [R, P].
         valid: Which of them belong to their row's set, bool, of shape [R, P].
         p: The norm, from 1 to infinity.
-        m: The least number of items with weight, float64, of shape [R, 1].
+        sizes: The sizes of the sets.
         reduce: Sums a small tensor over the processes that share the sets.
 
     Returns:
@@ -144,25 +161,19 @@ def pooling_weights(
     """
     if losses.dtype in (torch.float16, torch.bfloat16):
         losses = losses.float()
-    n = reduce(valid.sum(1, keepdim=True)).double().clamp(min=1)
+    n, m = sizes.n.clamp(min=1), sizes.m
     if p == math.inf:
-        weights = valid / n.to(losses.dtype)
-        return PoolingWeights(weights, torch.ones_like(n[:, 0], dtype=losses.dtype))
-    # Zeros stand in as the smallest normal number, which changes no optimum that float arithmetic can tell apart and
-    # spares the logarithm its slow special cases.
+        return PoolingWeights(valid / n.to(losses.dtype), torch.ones_like(n[:, 0]))
     limits = torch.finfo(losses.dtype)
-    losses = torch.where(valid, losses, 0)
-    magnitudes = losses.clamp(limits.tiny, limits.max).abs_()  # clears the sign of a NaN
-    if p == 1:
-        weights, full = _top_weights(magnitudes, m, reduce)
-    else:
-        weights, full = _norm_weights(magnitudes, n, p, m, reduce)
-    weights.mul_(losses.sign_())
-    return PoolingWeights(weights, (full / n)[:, 0].to(losses.dtype))
+    losses = torch.where(valid, losses, 0).nan_to_num_(posinf=limits.max)
+    # The smallest normal number stands in for 0: the same optimum to float precision, without slow logarithms.
+    magnitudes = losses.clamp(min=limits.tiny)
+    weights, n_full = _top_weights(magnitudes, m, reduce) if p == 1 else _norm_weights(magnitudes, n, p, m, reduce)
+    return PoolingWeights(weights.mul_(losses.sign_()), (n_full / n)[:, 0])
 
 
 def _top_weights(losses: Tensor, m: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
-    """Theorem 2: τ = 1/m above the ⌈m⌉-th highest loss, and what is left of the mass shared by its equals."""
+    """Theorem 2: τ = 1/m above the ⌈m⌉-th highest loss; losses equal to it share the rest of the mass."""
     alpha = upper_bin_edge(losses, m, 0, reduce)
     above, equal = losses > alpha, losses == alpha
     n_above, n_equal = reduce(torch.stack([above.sum(1, True), equal.sum(1, True)])).double()
@@ -174,21 +185,47 @@ def _top_weights(losses: Tensor, m: Tensor, reduce: Reduce) -> tuple[Tensor, Ten
 def _norm_weights(losses: Tensor, n: Tensor, p: float, m: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
     """Theorem 1: τ · min(ℓ/α*, 1)^(q-1), where (q-1)/q = 1/p. Overwrites ``losses``."""
     q = p / (p - 1)
-    pivot = upper_bin_edge(losses, m, min(1 / q, 0.5) if q < 1e6 else 0, reduce)
+    in_range = q <= LARGEST_EXPONENT and losses.dtype == torch.float32
+    if in_range:
+        bound = _upper_bound(losses, q, m, reduce)
+        pivot = bound.clamp(max=torch.finfo(losses.dtype).max).to(losses.dtype)
+    else:
+        pivot = upper_bin_edge(losses, m, min(1 / q, 0.5) if q < 1e6 else 0, reduce)
     y = losses.div_(pivot).log_().mul_(q)
-    s = torch.zeros_like(m)
-    tail, above = torch.empty_like(y), torch.empty_like(y)  # once: fresh memory costs as much as the arithmetic
-    for step in range(NEWTON_STEPS):
-        torch.sub(y, s.to(y.dtype), out=tail)
-        torch.sign(tail, out=above).clamp_(min=0)
-        # A term below e^-80 is lost in S anyway, and would be subnormal, which processors compute slowly.
-        tail.clamp_(-80, 0).exp_().sub_(above)
-        n_above, tail_sum = reduce(torch.stack([above.sum(1, True), tail.sum(1, True)]).double())
-        # From below the root a full step may overshoot by far and would have to come back in many: double it instead.
-        newton = (tail_sum / (m - n_above)).log().clamp(max=2.0**step)
-        s = torch.where(n_above < m, s + newton, s)
+    powers = y.clamp(-80, 80).exp_()
+    start = (bound / pivot).pow(q) if in_range else _upper_bound(powers.float(), 1, m, reduce)
+    root, n_above = _newton(powers, start.to(y.dtype), m, reduce)
     tau = n ** (-1 / q) * m ** (-1 / p)
-    return y.sub_(s.to(y.dtype)).clamp_(max=0).div_(p).exp_().mul_(tau.to(y.dtype)), n_above
+    # Not below e^-64 τ: subnormal numbers are slow.
+    return y.sub_(root.log()).div_(p).clamp_(-64, 0).exp_().mul_(tau.to(y.dtype)), n_above
+
+
+def _upper_bound(losses: Tensor, q: float, m: Tensor, reduce: Reduce) -> Tensor:
+    r"""Return α* of float32 losses rounded up to 3 bits of mantissa: an upper bound, at most 1/8 too large.
+
+    It is the largest of the linear pieces' roots in :math:`t = \alpha^{-q}`, one for each number they are rounded to.
+    """
+    ends = torch.arange((1 << 20) - 1, N_CELLS << 20, 1 << 20, dtype=torch.int32, device=losses.device)
+    cells = (losses.view(torch.int32) >> 20).long()
+    counts = torch.zeros(len(losses), N_CELLS, dtype=torch.int32, device=losses.device)
+    one = torch.ones((), dtype=torch.int32, device=losses.device)
+    counts = reduce(counts.scatter_add_(1, cells, one.expand_as(cells)))
+    tails = (counts * ends.view(torch.float32).double().pow(q)).cumsum(1).clamp_(min=SMALLEST)
+    up_to = counts.cumsum(1)
+    t = (m - up_to[:, -1:] + up_to) / tails
+    return t.amax(1, keepdim=True).pow(-1 / q)
+
+
+def _newton(powers: Tensor, root: Tensor, m: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
+    """Return the largest root a of K + R/a = m, and K; ``root`` is where to start, an upper bound."""
+    above, tail = sides = powers.new_empty(2, *powers.shape)  # once: fresh memory costs as much as the arithmetic
+    for _ in range(NEWTON_STEPS):
+        torch.gt(powers, root, out=above)
+        torch.addcmul(powers, powers, above, value=-1, out=tail)
+        n_above, tail_sum = reduce(sides.sum(2, keepdim=True).double())
+        # Where rounding leaves no room for the tail the root has been found.
+        root = torch.minimum(root, (tail_sum / (m - n_above).clamp(min=SMALLEST)).to(root.dtype))
+    return root, n_above
 
 
 def check_number(name: str, value: float) -> None:

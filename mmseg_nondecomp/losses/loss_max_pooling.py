@@ -8,12 +8,12 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import class_weights
 from mmseg_nondecomp.functional.items import number_of_classes, valid_items
-from mmseg_nondecomp.functional.max_pooling import check_p, check_ratio, pool, pooled_items, pooling_weights
+from mmseg_nondecomp.functional.max_pooling import check_p, check_ratio, pooled_items, pooling_weights
 from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, cross_entropy, focal
 from mmseg_nondecomp.losses.base import SetLoss, check_reduction
-from mmseg_nondecomp.losses.monitor import log_scalar
+from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
 from mmseg_nondecomp.losses.registered_pixel_loss import RegisteredPixelLoss
-from mmseg_nondecomp.losses.scope import mean_over_sets, reduction_over, rows_of
+from mmseg_nondecomp.losses.scope import reduction_over, rows_of
 from mmseg_nondecomp.registry import MODELS
 
 PIXEL_LOSSES: dict[str, Callable[..., Tensor]] = {
@@ -129,15 +129,15 @@ class LossMaxPooling(SetLoss):
         losses, valid = self.pixel_losses(pred, target, weight, ignore_index)
         reduce = reduction_over(self.scope)
         rows, valid_rows = rows_of(losses, self.scope), rows_of(valid, self.scope)
-        m = pooled_items(valid_rows, self.ratio, reduce)
-        weights, support = pooling_weights(rows.detach(), valid_rows, self.p, m, reduce)
-        log_scalar(f'{self.loss_name}_support', support.mean())
+        sizes = pooled_items(valid_rows, self.ratio, reduce)
+        weights, support = pooling_weights(rows.detach(), valid_rows, self.p, sizes, reduce)
+        if is_logged():
+            log_scalar(f'{self.loss_name}_support', support.mean())
+        n_sets = (sizes.n > 0).sum().clamp(min=1)
+        terms = rows * weights
         if reduction_override == 'none':
-            n_sets = valid_rows.any(1).sum().clamp(min=1) / reduce.world_size
-            return self.loss_weight * (rows.masked_fill(~valid_rows, 0) * weights / n_sets).view_as(losses)
-        if self.scope == 'world':
-            return self.loss_weight * reduce.total(pool(rows, valid_rows, weights).sum())
-        return self.loss_weight * mean_over_sets(pool(rows, valid_rows, weights), valid_rows)
+            return (terms / n_sets * (self.loss_weight * reduce.world_size)).view_as(losses)
+        return self.loss_weight * reduce.total(terms.sum() / n_sets)
 
     def pixel_losses(
         self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None
@@ -161,7 +161,7 @@ class LossMaxPooling(SetLoss):
             losses = PIXEL_LOSSES[self.pixel_loss](pred, target, valid, class_weight)
         else:
             losses = self.pixel_loss(pred, target, valid)
-        return (losses if weight is None else losses * weight), valid
+        return (losses if weight is None else torch.where(valid, losses * weight, 0)), valid
 
     def extra_repr(self) -> str:
         """The settings, as ``print(model)`` shows them."""

@@ -75,11 +75,5 @@ def rows_by_process(own: Tensor, lengths: list[int]) -> list[Tensor]:
     return [rows[:length] for rows, length in zip(found, lengths, strict=True)]
 
 
-def mean_over_sets(row_losses: Tensor, valid: Tensor) -> Tensor:
-    """The mean of the losses [R] of those sets that have any item; 0 if none has."""
-    filled = valid.any(1)
-    return torch.where(filled, row_losses, 0).sum() / filled.sum().clamp(min=1)
-
-
 def _in_a_group() -> bool:
     return dist.is_available() and dist.is_initialized()

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mmseg_nondecomp.losses.scope import SumOverProcesses, check_scope, mean_over_sets, reduction_over, rows_of
+from mmseg_nondecomp.losses.scope import SumOverProcesses, check_scope, reduction_over, rows_of
 
 
 @pytest.mark.parametrize(
@@ -48,23 +48,3 @@ def test_total_has_the_sum_for_value_and_a_gradient_that_survives_ddp(monkeypatc
     assert total.item() == 12
     assert torch.autograd.grad(total, part)[0].item() == 4
     assert part.item() == 3
-
-
-def test_mean_over_the_sets_that_have_items():
-    losses = torch.tensor([1.0, float('nan'), 3.0], requires_grad=True)
-    valid = torch.tensor([[True, False], [False, False], [True, True]])
-    mean = mean_over_sets(losses, valid)
-    assert mean.item() == 2
-    assert torch.autograd.grad(mean, losses)[0].tolist() == [0.5, 0, 0.5]
-
-
-@pytest.mark.parametrize('n_sets', [0, 2])
-def test_mean_over_no_sets_is_an_attached_zero(n_sets):
-    losses = torch.ones(n_sets, requires_grad=True)
-    mean = mean_over_sets(losses, torch.zeros(n_sets, 3, dtype=torch.bool))
-    assert mean.item() == 0
-    assert torch.autograd.grad(mean, losses)[0].tolist() == [0] * n_sets
-
-
-def test_nan_of_a_set_is_not_hidden():
-    assert mean_over_sets(torch.tensor([1.0, float('nan')]), torch.ones(2, 3, dtype=torch.bool)).isnan()
