@@ -22,13 +22,13 @@ def _cache_of_the_tests(tmp_path_factory):
 
 
 @pytest.fixture
-def by_logarithms(monkeypatch):
-    """Sums of products are computed in the way that serves where values cannot be looked at."""
-    monkeypatch.setattr('mmseg_nondecomp.functional.log_sums.can_be_read', lambda tensor: False)
+def of_any_range(monkeypatch):
+    """Sums are computed as where values cannot be read: with the largest numbers apart, whatever the range."""
+    monkeypatch.setattr('mmseg_nondecomp.functional.elementary_symmetric.can_be_read', lambda tensor: False)
 
 
-@pytest.fixture(params=['numbers where they are in range', 'logarithms'])
+@pytest.fixture(params=['the shortest way', 'of any range'])
 def each_arithmetic(request):
-    """Sums of products are computed in both ways."""
-    if request.param == 'logarithms':
-        request.getfixturevalue('by_logarithms')
+    """Sums are computed with and without the shortcut for numbers in range."""
+    if request.param == 'of any range':
+        request.getfixturevalue('of_any_range')

@@ -1,10 +1,17 @@
-r"""Elementary symmetric polynomials in log space: sums over all k-tuples of many numbers, by a tree of products.
+r"""Elementary symmetric polynomials by cumulative sums: sums over all k-tuples of many numbers.
 
-.. math:: \sigma_k(e) = \sum_{|A| = k} \prod_{i \in A} e_i, \qquad \prod_i (1 + e_i z) = \sum_j \sigma_j(e)\, z^j
+.. math:: \sigma_k(e) = \sum_{|A| = k} \prod_{i \in A} e_i, \qquad
+   P_j(i) = \sum_{i' \le i} e_{i'} P_{j-1}(i' - 1), \quad P_0 = 1, \quad \sigma_j = P_j(n)
 
-The product is taken pair by pair, each polynomial cut off behind degree k. All coefficients are positive, so nothing is
-subtracted, neither here nor in the derivative (see :mod:`mmseg_nondecomp.functional.polynomial_products`), and no
-approximation is needed where the recursion of the paper loses its digits (its section 3.3).
+The derivative is the same recursion from the other end. With :math:`g_j = \partial L / \partial \sigma_j`,
+
+.. math:: T_j(i) = g_j + \sum_{i' > i} e_{i'} T_{j+1}(i'), \qquad
+   \frac{\partial L}{\partial e_i} = \sum_j T_j(i)\, P_{j-1}(i - 1).
+
+Nothing is subtracted, so no digits are lost, unlike in the recursion of the paper (its section 3.3).
+
+Numbers of any range: the k largest are set apart, and the others are measured in units of the k-th. A sum of products
+of these that is too small for the data type is negligible beside the products of the k largest.
 
 Reference:
     L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018.
@@ -12,18 +19,18 @@ Reference:
 """
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.functional.log_sums import log_sums
-from mmseg_nondecomp.functional.polynomial_products import Arithmetic, product_tree
+from mmseg_nondecomp.functional.items import can_be_read
 from mmseg_nondecomp.functional.topk_settings import check_degree
 
 
 def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
-    r"""The logarithms of :math:`\sigma_0, \dots, \sigma_k` of :math:`e^x`.
+    r"""Return the logarithms of :math:`\sigma_0, \dots, \sigma_k` of :math:`e^x`.
 
     Cost and memory grow with n k. It can be differentiated any number of times.
 
@@ -48,16 +55,118 @@ def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
         raise TypeError(f'Parameter `x` should be a floating-point tensor. Found {x.dtype}.')
     if x.dtype in (torch.float16, torch.bfloat16):
         x = x.float()
-    if k == 0 or x.shape[-1] == 0:
+    degree = min(k, x.shape[-1])
+    if degree == 0:
         return F.pad(x.new_zeros(*x.shape[:-1], 1), (0, k), value=-math.inf)
-    return log_sums(_root, x, k)
+    unit = common_unit(x, degree)
+    if unit is None:
+        logarithms = _of_any_range(x.to(sums_dtype(x, degree)), degree).to(x.dtype)
+    else:
+        sums = _SymmetricSums.apply((x - unit).exp(), degree)[0]
+        logarithms = sums.log() + unit * torch.arange(degree + 1, dtype=x.dtype, device=x.device)
+    return F.pad(logarithms, (0, k - degree), value=-math.inf)
 
 
-def _root(leaves: Tensor, k: int, arithmetic: Arithmetic) -> Tensor:
-    return product_tree(leaves, k, arithmetic)[-1].squeeze(1)
+def _of_any_range(x: Tensor, k: int) -> Tensor:
+    """The logarithms of the sums [..., k + 1] of numbers of any range, k of which are set apart.
+
+    These are added from the smallest to the largest. ``v`` has the logarithms of the sums so far, in units of the
+    product of the j largest numbers so far. The units are constants, so a derivative is a share of a sum and no
+    difference.
+    """
+    y, places = x.topk(k)
+    is_zero = y == -math.inf
+    y = y.masked_fill(is_zero, 0)
+    units = y.detach()
+    e, log_size = scaled((x.scatter(-1, places, -math.inf) - units[..., -1:]).exp(), k)
+    sums = _SymmetricSums.apply(e, k)[0]
+    degrees = torch.arange(k + 1, dtype=x.dtype, device=x.device)
+    v = sums.clamp(min=torch.finfo(x.dtype).tiny).log() + degrees * log_size
+    # Row l: the numbers behind the l-th, over the l-th.
+    behind = torch.cat([units.masked_fill(is_zero, -math.inf), units[..., -1:].expand_as(y)], -1)
+    ratios = behind[..., 1:].unfold(-1, k, 1) - units.unsqueeze(-1)
+    for l in reversed(range(k)):
+        without, with_it = v[..., 1:] + ratios[..., l, :], v[..., :-1] + (y - units)[..., l : l + 1]
+        v = torch.cat([v[..., :1], torch.stack([without, with_it]).logsumexp(0)], -1)
+    logarithms = F.pad(units.cumsum(-1), (1, 0)) + v
+    return logarithms.masked_fill(F.pad(is_zero, (1, 0)), -math.inf)
 
 
-def highest(scores: Tensor) -> Tensor:
-    """The highest of the scores [..., C], of shape [..., 1], as a constant to subtract: 0 where it is not finite."""
-    found = scores.detach().amax(-1, keepdim=True)
-    return torch.where(found.isfinite(), found, 0)
+def common_unit(x: Tensor, k: int, scale: float = 1.0) -> float | None:
+    """The largest x of all, if values can be read and no sum of exp((x - it) / scale) leaves the range; else None."""
+    if not can_be_read(x) or x.numel() == 0:
+        return None
+    room = 0.9 * math.log(torch.finfo(x.dtype).max)
+    lowest, highest = (bound.item() for bound in x.detach().aminmax())
+    is_in_range = k * (highest - lowest) < room * scale and log_count(x.shape[-1], k) < room
+    return highest if is_in_range else None
+
+
+def sums_dtype(x: Tensor, k: int) -> torch.dtype:
+    """The data type that has room for the sums of numbers up to 1."""
+    return x.dtype if log_count(x.shape[-1], k) < 0.75 * math.log(torch.finfo(x.dtype).max) else torch.float64
+
+
+def log_count(n: int, k: int) -> float:
+    """The logarithm of the largest number of products in a sum over up to k of n numbers."""
+    return math.log(math.comb(n, min(k, n // 2)))
+
+
+def scaled(e: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Divide numbers up to 1 to add up to at most k / 2; the logarithm of the divisor. No sum is then above e^(k/2)."""
+    size = (e.detach().sum(-1, keepdim=True) * (2 / k)).clamp(min=1)
+    return e / size, size.log()
+
+
+def symmetric_sums(e: Tensor, k: int) -> tuple[Tensor, list[Tensor]]:
+    r"""Return :math:`\sigma_0, \dots, \sigma_k` of n >= k numbers, and the prefix sums :math:`P_1, \dots, P_{k-1}`.
+
+    Args:
+        e: The numbers, of shape [..., n].
+        k: The highest degree, at least 1.
+
+    Returns:
+        The sums, of shape [..., k + 1], and :math:`P_j` of shape [..., n - j + 1]: before the j-th number it is 0.
+    """
+    terms, prefixes = e, []
+    for j in range(1, k):
+        prefixes.append(terms.cumsum(-1))
+        terms = e[..., j:] * prefixes[-1][..., :-1]
+    last = terms.sum(-1)
+    return torch.stack([torch.ones_like(last), *(prefix[..., -1] for prefix in prefixes), last], -1), prefixes
+
+
+def sums_gradient(e: Tensor, prefixes: list[Tensor], seeds: Tensor) -> Tensor:
+    r"""Return :math:`\sum_j g_j\, \partial \sigma_j / \partial e_i`; ``seeds`` [..., k] are :math:`g_1, \dots, g_k`."""
+    k, n, last = seeds.shape[-1], e.shape[-1], seeds[..., -1:]
+    if k == 1:
+        return last.expand_as(e)
+    backwards, suffix, suffixes = e.flip(-1), last, []
+    for j in range(k - 1, 0, -1):
+        suffix = torch.cat([seeds[..., j - 1 : j], backwards[..., : n - j] * suffix], -1).cumsum(-1)
+        suffixes.append(suffix.flip(-1))
+    gradient = suffixes.pop()
+    for j, factor in enumerate([*reversed(suffixes), last], 1):
+        gradient[..., j:].addcmul_(factor, prefixes[j - 1][..., :-1])
+    return gradient
+
+
+class _SymmetricSums(torch.autograd.Function):
+    """`symmetric_sums`, with the prefix sums behind the sums."""
+
+    @staticmethod
+    def forward(e: Tensor, k: int) -> tuple[Tensor, ...]:
+        sums, prefixes = symmetric_sums(e, k)
+        return sums, *prefixes
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.save_for_backward(inputs[0], *output[1:])
+
+    @staticmethod
+    def backward(ctx: Any, seeds: Tensor, *_: Tensor) -> tuple[Tensor, None]:
+        e, *prefixes = ctx.saved_tensors
+        if torch.is_grad_enabled():  # The derivative of the derivative goes through the prefix sums.
+            prefixes = symmetric_sums(e, seeds.shape[-1] - 1)[1]
+        return sums_gradient(e, prefixes, seeds[..., 1:]), None

@@ -15,7 +15,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.label_losses import Labelled, expected_loss, label_loss, without_own
+from mmseg_nondecomp.functional.label_losses import Labelled, expected_loss, label_loss
 from mmseg_nondecomp.functional.topk_settings import check_k, check_margin
 
 
@@ -58,22 +58,23 @@ def hard_topk_loss(
 
 def hard_topk_losses(items: Labelled, k: int, margin: float) -> Tensor:
     """The loss of each item, of shape [N, *]."""
-    check_k(k, items.scores.shape[-1])
-    if items.target.is_floating_point():
-        kth, next_one = (_highest(items.scores, i).unsqueeze(-1) for i in (k, k + 1))
+    scores, target = items.scores, items.target
+    check_k(k, scores.shape[-1])
+    if target.is_floating_point():
+        values = scores.topk(k + 1).values
+        kth, following = values[..., k - 1 : k], values[..., k:]
         # Without a label that is among the first k, the next one moves up.
-        threshold = torch.where(items.scores >= kth, next_one, kth)
-        return expected_loss(_hinge(threshold, items.scores, k, margin), items.target)
-    others, own = without_own(items.scores, items.target)
-    return _hinge(_highest(others, k), own, k, margin)
+        threshold = torch.where(scores >= kth, following, kth)
+        return expected_loss(_hinge(threshold, scores, values[..., :1], k, margin), target)
+    values, places = scores.detach().topk(k + 1)
+    own = target.unsqueeze(-1)
+    is_first = (places[..., :k] == own).any(-1, keepdim=True)
+    kth = torch.where(is_first, places[..., k:], places[..., k - 1 : k])
+    threshold, score = scores.gather(-1, torch.cat([kth, own], -1)).unbind(-1)
+    return _hinge(threshold, score, values[..., 0], k, margin)
 
 
-def _highest(scores: Tensor, k: int) -> Tensor:
-    """The k-th highest score; NaN, which counts as the highest, if there is one."""
-    values = scores.topk(k).values
-    return torch.where(values[..., 0].isnan(), torch.nan, values[..., -1])
-
-
-def _hinge(threshold: Tensor, own: Tensor, k: int, margin: float) -> Tensor:
-    certain = threshold == -torch.inf  # With fewer than k others the label is among the first k.
-    return torch.where(certain, 0, (margin + (torch.where(certain, 0, threshold) - own) / k).clamp(min=0))
+def _hinge(threshold: Tensor, own: Tensor, highest: Tensor, k: int, margin: float) -> Tensor:
+    losses = (margin + (threshold - own) / k).clamp(min=0)
+    # With fewer than k others the label is among the first k. NaN counts as the highest score.
+    return losses.masked_fill(threshold == -torch.inf, 0).masked_fill(highest.isnan(), torch.nan)

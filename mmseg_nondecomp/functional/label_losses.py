@@ -1,4 +1,4 @@
-"""What losses share that each item has by itself, given its scores and its label or the shares of its labels."""
+"""Checks, masks and reductions of losses that each item has by itself, given its scores and its label or soft label."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.items import number_of_classes, valid_items
+from mmseg_nondecomp.functional.items import can_be_read, number_of_classes, valid_items
 
 REDUCTIONS = ('mean', 'sum', 'none')
 
@@ -18,6 +18,8 @@ class Labelled(NamedTuple):
     """Of shape [N, *, C], float32 or better; 0 for items that do not count."""
     target: Tensor
     """The class of each item, int64 of shape [N, *], or the shares of classes, [N, *, C]."""
+    valid: Tensor
+    """Which items count, bool, of shape [N, *]."""
 
 
 def label_loss(
@@ -48,27 +50,29 @@ def label_loss(
     if reduction not in REDUCTIONS:
         raise ValueError(f'Parameter `reduction` should be one of {REDUCTIONS}. Found {reduction!r}.')
     valid = valid_items(scores, target, weight, ignore_index, number_of_classes(scores, name), name)
+    ignored = None if can_be_read(valid) and valid.all() else ~valid
     if scores.dtype in (torch.float16, torch.bfloat16):
         scores = scores.float()
-    scores = torch.where(valid.unsqueeze(1), scores, 0).movedim(1, -1)
+    scores = _without(ignored, scores).movedim(1, -1)
     if target.is_floating_point():
-        labels = torch.where(valid.unsqueeze(1), target, 0).movedim(1, -1).to(scores.dtype)
+        labels = _without(ignored, target).movedim(1, -1).to(scores.dtype)
     else:
-        labels = torch.where(valid, target, 0).long()
-    losses = torch.where(valid, loss(Labelled(scores, labels)), 0)
+        labels = _without(ignored, target).long()
+    losses = _without(ignored, loss(Labelled(scores, labels, valid)))
     if weight is not None:
-        losses = losses * torch.where(valid, weight, 0)
+        losses = losses * _without(ignored, weight)
     if reduction == 'none':
         return losses
     return losses.sum() if reduction == 'sum' else losses.sum() / valid.sum().clamp(min=1)
 
 
+def _without(ignored: Tensor | None, values: Tensor) -> Tensor:
+    """Set the values [N, *] or [N, C, *] of the ignored items to 0."""
+    if ignored is None:
+        return values
+    return values.masked_fill(ignored if ignored.dim() == values.dim() else ignored.unsqueeze(1), 0)
+
+
 def expected_loss(losses: Tensor, shares: Tensor) -> Tensor:
     """The losses [..., C] that items would have with each label, averaged by the shares of their labels."""
-    return torch.where(shares == 0, 0, losses * shares).sum(-1)
-
-
-def without_own(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """The scores of the other labels (-inf for an item's own), and the score of its own."""
-    index = target.unsqueeze(-1)
-    return scores.scatter(-1, index, -torch.inf), scores.gather(-1, index).squeeze(-1)
+    return (losses * shares).masked_fill(shares == 0, 0).sum(-1)

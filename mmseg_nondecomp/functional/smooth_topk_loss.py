@@ -72,7 +72,7 @@ def smooth_topk_loss(
 
 def smooth_topk_losses(items: Labelled, k: int, tau: float, margin: float) -> Tensor:
     """The loss of each item, of shape [N, *]."""
-    losses = -tau * F.logsigmoid(-margin / tau - log_odds_of_miss(items, k, tau))
+    losses = -tau * F.logsigmoid(-margin / tau - log_odds_of_miss(items.scores, items.target, k, tau))
     if items.target.is_floating_point():
         losses = expected_loss(losses, items.target)
     return losses.to(items.scores.dtype)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.elementary_symmetric import highest, log_elementary_symmetric
+from mmseg_nondecomp.functional.elementary_symmetric import log_elementary_symmetric
 from mmseg_nondecomp.functional.topk_settings import check_k
 
 
@@ -41,7 +41,6 @@ def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
     differentiable = torch.is_grad_enabled() and scores.requires_grad
     with torch.inference_mode(False), torch.enable_grad():
         x = scores if scores.requires_grad else scores.detach().clone().requires_grad_()
-        precise = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-        total = log_elementary_symmetric(precise - highest(precise), k)[..., k].sum()
+        total = log_elementary_symmetric(x, k)[..., k].sum()
         (marginals,) = torch.autograd.grad(total, x, create_graph=differentiable)
     return marginals / k if normalize else marginals

@@ -1,9 +1,10 @@
 """What the top-k losses share as registered losses."""
 
 from collections.abc import Sequence
-from functools import partial
+from functools import reduce
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.label_losses import Labelled, label_loss
@@ -68,30 +69,29 @@ class TopKLoss(SetLoss):
         """
         check_reduction(reduction_override)
         reduction = reduction_override or 'mean'
-        if is_logged():
-            counted = None if weight is None else (weight != 0).float()
-            for k in self.shares:
-                is_hit = partial(self.is_hit, k=k)
-                hits = label_loss(is_hit, pred.detach(), target, counted, ignore_index, 'mean', 'pred')
-                log_scalar(f'{self.loss_name}_top{k}', hits)
         return self.loss_weight * label_loss(self.all_losses, pred, target, weight, ignore_index, reduction, 'pred')
 
     def all_losses(self, items: Labelled) -> Tensor:
         """The loss of each item, over all k, of shape [N, *]."""
-        return sum(
-            (share * self.losses(items, k) for k, share in self.shares.items()), start=items.scores.new_zeros(())
+        if is_logged():
+            self.log_accuracies(items)
+        losses = (
+            share * self.losses(items, k) if share != 1 else self.losses(items, k) for k, share in self.shares.items()
         )
+        return reduce(torch.add, losses)
 
     def losses(self, items: Labelled, k: int) -> Tensor:
         """The loss of each item for one k, of shape [N, *]."""
         raise NotImplementedError
 
-    @staticmethod
-    def is_hit(items: Labelled, k: int) -> Tensor:
-        """Whether fewer than k other classes have a higher score than the label, 0 or 1, of shape [N, *]."""
+    def log_accuracies(self, items: Labelled) -> None:
+        """Log the share of items with fewer than k scores above that of the label, for each k."""
+        scores = items.scores.detach()
         target = items.target.argmax(-1) if items.target.is_floating_point() else items.target
-        own = items.scores.gather(-1, target.unsqueeze(-1))
-        return ((items.scores > own).sum(-1) < k).to(items.scores.dtype)
+        higher = (scores > scores.gather(-1, target.unsqueeze(-1))).sum(-1)
+        for k in self.shares:
+            hits = ((higher < k) & items.valid).sum() / items.valid.sum().clamp(min=1)
+            log_scalar(f'{self.loss_name}_top{k}', hits)
 
     def extra_repr(self) -> str:
         """The settings, as ``print(model)`` shows them."""

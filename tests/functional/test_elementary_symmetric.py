@@ -84,6 +84,31 @@ def test_shares_of_a_sum_add_up_to_its_degree(scale, dtype):
         assert shares.double().sum().item() == pytest.approx(k, rel=1e-13 if dtype == torch.float64 else 1e-5)
 
 
+@each_dtype
+@pytest.mark.parametrize('gap', [1, 5, 10, 20, 30, 40, 60, 100, 150, 200, 230, 240, 250, 300, 350, 400, 1000])
+def test_nothing_is_lost_while_the_gap_grows(dtype, gap):
+    """One number is e^gap times as large as the others, which the sums of the higher degrees need."""
+    x = torch.tensor([0.0] + [-gap + i / 8 for i in range(9)], dtype=dtype).requires_grad_()
+    found = log_elementary_symmetric(x, 4)
+    rounding = 1e-13 if dtype == torch.float64 else 1e-6
+    for k in range(1, 5):
+        expected = reference.log_elementary_symmetric(x.detach(), k)
+        assert found[k].item() == pytest.approx(float(expected.value), rel=rounding, abs=rounding)
+        gradient = torch.autograd.grad(found[k], x, retain_graph=True)[0].double()
+        np.testing.assert_allclose(gradient, expected.gradient.astype(float), rtol=0, atol=rounding)
+
+
+@pytest.mark.parametrize(('n', 'k'), [(2000, 300), (20, 20), (1100, 1000), (4000, 1000)])
+def test_many_products_do_not_overflow(n, k):
+    """C(2000, 300) is far above the largest number."""
+    x = torch.zeros(n).double().requires_grad_()
+    found = log_elementary_symmetric(x, k)[-1]
+    expected = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+    assert found.item() == pytest.approx(expected, rel=1e-13, abs=1e-12)
+    gradient = torch.autograd.grad(found, x)[0]
+    np.testing.assert_allclose(gradient, k / n, rtol=1e-11)
+
+
 def test_symmetric():
     x, order = normal(4, 37), torch.randperm(37, generator=torch.Generator().manual_seed(1))
     expected = log_elementary_symmetric(x, 5)
@@ -160,6 +185,22 @@ def test_half_precision_is_computed_in_float32(dtype):
     assert_close(found, log_elementary_symmetric(x.detach().double(), 5), 1e-6)
     found[5].backward()
     assert x.grad.dtype == dtype
+
+
+@pytest.mark.parametrize('k', [1, 3])
+def test_functional_gradients(k):
+    x = normal(2, 5)
+
+    def logarithm(x):
+        return log_elementary_symmetric(x, k)[:, k].sum()
+
+    expected = torch.autograd.functional.jacobian(logarithm, x)
+    torch.testing.assert_close(torch.func.grad(logarithm)(x), expected, rtol=1e-12, atol=1e-15)
+    second = torch.func.grad(lambda x: torch.func.grad(logarithm)(x).square().sum())(x)
+    expected = torch.autograd.functional.vjp(
+        lambda x: torch.autograd.functional.jacobian(logarithm, x, create_graph=True).square().sum(), x
+    )[1]
+    torch.testing.assert_close(second, expected, rtol=1e-12, atol=1e-15)
 
 
 def test_nan_is_not_hidden():

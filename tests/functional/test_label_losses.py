@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from mmseg_nondecomp.functional.label_losses import expected_loss, label_loss, without_own
+from mmseg_nondecomp.functional.label_losses import expected_loss, label_loss
 
 SCORES = torch.randn(4, 3, 5, generator=torch.Generator().manual_seed(0)).double()
 TARGET = torch.randint(3, (4, 5), generator=torch.Generator().manual_seed(1))
@@ -15,7 +15,7 @@ def own_score(items):
     """The score of the label, or the mean score of the labels: a loss to be reduced."""
     if items.target.is_floating_point():
         return expected_loss(items.scores, items.target)
-    return without_own(items.scores, items.target)[1]
+    return items.scores.gather(-1, items.target.unsqueeze(-1)).squeeze(-1)
 
 
 def reduced(scores, target, weight=None, ignore_index=None, reduction='none'):
@@ -118,15 +118,6 @@ def test_a_class_without_a_share_does_not_matter():
     value.backward()
     assert value.item() == 2.5
     assert losses.grad.tolist() == [0.25, 0, 0.75]
-
-
-def test_the_others_are_without_the_own():
-    scores = SCORES.movedim(1, -1)
-    others, own = without_own(scores, TARGET)
-    is_own = torch.arange(3) == TARGET.unsqueeze(-1)
-    assert others[is_own].eq(-math.inf).all()
-    assert others[~is_own].equal(scores[~is_own])
-    assert own.flatten().equal(scores[is_own])
 
 
 @pytest.mark.parametrize(

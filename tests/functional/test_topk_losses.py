@@ -27,11 +27,11 @@ CASES = {
 }
 
 
-@pytest.fixture(params=['hard', 'smooth', 'smooth by logarithms', 'cold', 'cold by logarithms'])
+@pytest.fixture(params=['hard', 'smooth', 'smooth of any range', 'cold', 'cold of any range'])
 def case(request):
-    name, _, arithmetic = request.param.partition(' by ')
-    if arithmetic:
-        request.getfixturevalue('by_logarithms')
+    name, _, any_range = request.param.partition(' of ')
+    if any_range:
+        request.getfixturevalue('of_any_range')
     return CASES[name]
 
 

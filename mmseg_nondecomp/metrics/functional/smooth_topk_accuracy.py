@@ -60,7 +60,7 @@ def _smooth_topk_accuracy_update(
         )
 
     def hits(items: Labelled) -> Tensor:
-        found = torch.sigmoid(-log_odds_of_miss(items, k, tau))
+        found = torch.sigmoid(-log_odds_of_miss(items.scores, items.target, k, tau))
         if items.target.is_floating_point():
             found = expected_loss(found, items.target)
         return found.double()
