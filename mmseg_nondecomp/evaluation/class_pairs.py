@@ -26,7 +26,7 @@ class ClassPairs:
 
     def count(self, labels: Tensor, target: Tensor) -> Tensor:
         """The pairs of labels that are in range or ignored, int64 of shape [C, C], the true class first."""
-        if self.ignore_index is not None:
+        if self.ignore_index is not None and 0 <= self.ignore_index < self.n_classes:  # no other label is counted
             target = target.masked_fill(target == self.ignore_index, -1)
         return count_pairs(labels, target, self.n_classes)
 

@@ -1,11 +1,11 @@
-"""Intersection and union of decided and true classes: what the Jaccard index itself is made of."""
+"""Intersection and union of decided and true classes, from which the Jaccard index is computed."""
 
 import torch
 from torch import Tensor
 
 
 def jaccard_counts(decided: Tensor, target: Tensor, mass: Tensor, n_classes: int) -> Tensor:
-    """How much of each class is decided and true, and decided or true, in each image.
+    """Return intersections and unions of decided and true items of each class in each image.
 
     Args:
         decided: The decided class of each item, int64 of shape [N, P]; ``n_classes`` for none.
@@ -14,30 +14,24 @@ def jaccard_counts(decided: Tensor, target: Tensor, mass: Tensor, n_classes: int
         n_classes: The number of classes.
 
     Returns:
-        Intersections and unions, float64 of shape [N, 2, C].
+        Of shape [N, 2, C]; integers for integer masses, else float64.
     """
-    mass = mass.double()
-    hit = torch.where(decided == target, mass, 0)
-
-    def of_class(index: Tensor, amount: Tensor) -> Tensor:
-        counts = torch.zeros(len(index), n_classes + 1, dtype=torch.float64, device=index.device)
-        return counts.scatter_add_(1, index, amount)[:, :n_classes]
-
-    intersection = of_class(target, hit)
-    union = of_class(target, mass) + of_class(decided, mass) - intersection
-    return torch.stack([intersection, union], 1)
+    mass = mass.double() if mass.is_floating_point() else mass
+    outcome = torch.add(decided == target, target, alpha=2)
+    of_true = mass.new_zeros(len(mass), 2 * n_classes + 2).scatter_add_(1, outcome, mass)
+    missed, hit = of_true.unflatten(1, (-1, 2)).unbind(2)
+    union = mass.new_zeros(len(mass), n_classes + 1).scatter_add_(1, decided, mass) + missed
+    return torch.stack([hit, union], 1)[..., :-1]
 
 
 def mean_jaccard(counts: Tensor) -> Tensor:
-    """The mean index over the classes that are decided or true anywhere, from counts [..., 2, C]; NaN if none is."""
+    """Return the mean index over the classes that are decided or true, from counts [..., 2, C]; NaN if none is."""
     intersection, union = counts.unbind(-2)
-    seen = union > 0
-    index = torch.where(seen, intersection / torch.where(seen, union, 1), 0)
-    return index.sum(-1) / seen.sum(-1)
+    return (intersection.double() / union).nanmean(-1)
 
 
 def count_decisions(decided: Tensor, target: Tensor, n_classes: int) -> Tensor:
-    """Intersections and unions of all items together, by counting pairs: integers of shape [2, C].
+    """Return intersections and unions of all items together: int64 of shape [2, C].
 
     Args:
         decided: The decided class of each item, integers from 0 to ``n_classes - 1`` of any shape.
@@ -50,11 +44,12 @@ def count_decisions(decided: Tensor, target: Tensor, n_classes: int) -> Tensor:
 
 
 def count_pairs(decided: Tensor, target: Tensor, n_classes: int) -> Tensor:
-    """How many items have each true and each decided class: integers of shape [C, C], the true class first.
+    """Return the confusion matrix: int64 of shape [C, C], the true class first.
 
     Arguments are those of `count_decisions`.
     """
-    valid = (target >= 0) & (target < n_classes)
-    # int32: half of the memory traffic of int64, of which this consists.
-    pair = torch.where(valid, target.int() * n_classes + decided.int(), n_classes**2)
-    return torch.bincount(pair.flatten(), minlength=n_classes**2 + 1)[:-1].view(n_classes, n_classes)
+    target = target.long()
+    label = target.clamp(0, n_classes - 1)
+    pair = torch.add(decided, label, alpha=n_classes).flatten()
+    counts = torch.zeros(n_classes**2, dtype=torch.long, device=pair.device)
+    return counts.scatter_add_(0, pair, (label == target).long().flatten()).view(n_classes, n_classes)

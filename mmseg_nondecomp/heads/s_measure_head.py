@@ -211,9 +211,9 @@ def _count_classes(labels: Tensor, n_classes: int, ignore_index: int) -> Tensor:
                 f'Parameter `num_classes` should be above all labels but `ignore_index`, {ignore_index}. '
                 f'Found {n_classes}, and the label {labels[wrong][0].item()}.'
             )
-    images = torch.arange(len(labels), device=labels.device).view(-1, 1)
-    bins = labels.long().masked_fill(ignored, n_classes).flatten(1) + (n_classes + 1) * images
-    return torch.bincount(bins.flatten(), minlength=len(labels) * (n_classes + 1)).view(len(labels), -1)[:, :-1]
+    index = labels.long().masked_fill(ignored, 0).flatten(1)
+    counts = torch.zeros(len(labels), n_classes, dtype=torch.long, device=labels.device)
+    return counts.scatter_add_(1, index, (~ignored).long().flatten(1))
 
 
 def ids_of(samples: Sequence[Any]) -> Tensor:

@@ -96,7 +96,7 @@ class TrainIoUHook(Hook):
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(counts)
         counts += self.momentum * self.counts.to(counts.device)
-        self.counts = torch.where(counts[1] < FORGOTTEN, 0, counts)
+        self.counts = counts.masked_fill(counts[1] < FORGOTTEN, 0)
         if self.every_n_train_iters(runner, self.interval):
             self._report(runner)
         runner.message_hub.update_info(KEY, self._state_dict())
@@ -114,7 +114,7 @@ class TrainIoUHook(Hook):
                 f'calls its loss. Found {tuple(logits.shape)} and {target.dtype} {tuple(target.shape)}.'
             )
         decided = self.listener.decided(logits)
-        if ignore_index is not None:
+        if ignore_index is not None and 0 <= ignore_index < self.n_classes:  # no other label is counted
             target = target.masked_fill(target == ignore_index, -1)
         counts = count_decisions(decided, target, self.n_classes)
         self.batch_counts = counts if self.batch_counts is None else self.batch_counts + counts

@@ -105,7 +105,7 @@ class DirectAveragePrecision(UnitMetric):
         if self.bins is None:
             scores = scores if torch.is_grad_enabled() else scores.detach()
             self.scores += [scores.flatten()]  # type: ignore[operator]
-            self.labels += [labels.flatten().float()]  # type: ignore[operator]
+            self.labels += [labels.flatten()]  # type: ignore[operator]
             self.note_type_of(preds)
         else:
             counts = _direct_average_precision_count(scores, labels, self.bins)

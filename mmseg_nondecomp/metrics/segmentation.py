@@ -28,7 +28,7 @@ def type_of_value(preds: Tensor) -> torch.dtype:
 
 
 def probability_items(preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None) -> Items:
-    """Probabilities and their targets.
+    """Return probabilities and their targets.
 
     Args:
         preds: Probabilities or logits, of shape [N, C, *], or decided classes, integers of shape [N, *]. Of a single
@@ -41,9 +41,46 @@ def probability_items(preds: Tensor, target: Tensor, num_classes: int, ignore_in
         TypeError: If a dtype does not fit.
         ValueError: If a shape does not fit or a label is no class.
     """
+    if not preds.is_floating_point() and preds.dim() > 0:
+        return _items(_one_hot(preds, num_classes), target, ignore_index)
+    scores, target = _class_scores(preds, target, num_classes)
+    return _items(_probabilities(scores), target, ignore_index)
+
+
+def decided_items(
+    preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return decided classes, true classes and masses, of shape [N, P].
+
+    The arguments are those of `probability_items`.
+    """
+    if preds.is_floating_point() or preds.dim() == 0:
+        scores, target = _class_scores(preds, target, num_classes)
+        scores = _probabilities(scores) if num_classes == 1 else scores
+    else:  # only the shape is needed
+        scores = preds.new_zeros((), dtype=torch.float32).expand(len(preds), num_classes, *preds.shape[1:])
+    items = _items(scores, target, ignore_index)
+    return decided_classes(preds, items), items.target, items.mass
+
+
+def decided_classes(preds: Tensor, items: Items) -> Tensor:
+    """Return the class that is decided for each of the items of a prediction, int64 of shape [N, P]; C for none."""
+    n_classes = items.scores.shape[1]
     if not preds.is_floating_point():
-        preds = _one_hot(preds, num_classes) if preds.dim() > 0 else preds
-    elif num_classes == 1 and preds.shape == target.shape:
+        labels = 1 - preds.long() if n_classes == 1 else preds.long()
+        decided = labels.clamp(0, n_classes - 1)
+        decided = decided.masked_fill(decided != labels, n_classes)
+    elif n_classes == 1:
+        return (items.scores[:, 0] <= 0.5).long()
+    else:
+        # Of the scores as they are: softmax makes those equal that nearly are. On the CPU argmax takes longer.
+        decided = preds.max(1).indices
+    return decided.flatten(1) if decided.dim() > 1 else decided.unsqueeze(0)
+
+
+def _class_scores(preds: Tensor, target: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Return scores of shape [N, C, *] and their targets."""
+    if num_classes == 1 and preds.is_floating_point() and preds.shape == target.shape:
         if not target.is_floating_point():
             preds = preds.unsqueeze(1)
         elif preds.dim() < 2 or preds.shape[1] != 1:
@@ -53,22 +90,18 @@ def probability_items(preds: Tensor, target: Tensor, num_classes: int, ignore_in
             f'Parameter `preds` should hold scores of shape [N, {num_classes}, *] or integers of shape [N, *]. '
             f'Found {preds.dtype} of shape {tuple(preds.shape)}.'
         )
-    preds = preds.to(torch.promote_types(preds.dtype, torch.float32))
-    logits = (preds < 0).any() | (preds > 1).any()
-    preds = torch.where(logits, preds.sigmoid() if num_classes == 1 else preds.softmax(1), preds)
-    valid = valid_items(preds, target, None, ignore_index, max(num_classes, 2), 'preds')
-    return class_items(preds, target, valid, None, zero_is_class=False)
+    return preds.to(torch.promote_types(preds.dtype, torch.float32)), target
 
 
-def decided_classes(preds: Tensor, items: Items) -> Tensor:
-    """The class that is decided for each of the items of a prediction, int64 of shape [N, P]; C for none."""
-    n_classes = items.scores.shape[1]
-    if preds.is_floating_point() and n_classes > 1:
-        # Of the scores as they are: softmax makes those equal that nearly are.
-        decided = preds.argmax(1)
-        return decided.flatten(1) if decided.dim() > 1 else decided.unsqueeze(0)
-    highest, decided = items.scores.max(1)
-    return torch.where(highest > (0.5 if n_classes == 1 else 0), decided, n_classes)
+def _probabilities(scores: Tensor) -> Tensor:
+    """Return the softmax of logits, or the sigmoid of a single class; probabilities as they are."""
+    are_logits = ((scores < 0) | (scores > 1)).any()
+    return torch.where(are_logits, scores.sigmoid() if scores.shape[1] == 1 else scores.softmax(1), scores)
+
+
+def _items(scores: Tensor, target: Tensor, ignore_index: int | None) -> Items:
+    valid = valid_items(scores, target, None, ignore_index, max(scores.shape[1], 2), 'preds')
+    return class_items(scores, target, valid, None, zero_is_class=False)
 
 
 def _one_hot(labels: Tensor, num_classes: int) -> Tensor:

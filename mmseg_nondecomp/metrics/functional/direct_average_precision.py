@@ -73,7 +73,7 @@ def _direct_average_precision_arg_validation(
 def _direct_average_precision_update(
     preds: Tensor, target: Tensor, num_classes: int | None, ignore_index: int | None
 ) -> tuple[Tensor, Tensor]:
-    """The scores of each class and their labels: 1 for positives, 0 for negatives, -1 for neither; [n, C]."""
+    """Return the scores of each class and their labels: 1 for positives, 0 for negatives, -1 for neither; [n, C]."""
     if num_classes in (None, 1):
         scores, target = _of_one_class(preds, target)
     else:
@@ -85,13 +85,12 @@ def _direct_average_precision_update(
             f'Found {preds.dtype} of shape {tuple(preds.shape)}.'
         )
     if target.shape == scores.shape:
-        labels = _of_each_class(scores, target, ignore_index)
+        labels = _rows(_of_each_class(scores, target, ignore_index))
     else:
-        valid = valid_items(scores, target, None, ignore_index, max(n_classes, 2), 'preds').unsqueeze(1)
-        classes = torch.arange(n_classes, device=target.device).view(1, -1, *[1] * (scores.dim() - 2))
-        labels = torch.where(valid, (target.unsqueeze(1) == classes).int(), -1)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    return _rows(scores), _rows(labels)
+        valid = valid_items(scores, target, None, ignore_index, max(n_classes, 2), 'preds')
+        is_class = target.view(-1, 1) == torch.arange(n_classes, device=target.device)
+        labels = is_class.float().masked_fill_(~valid.view(-1, 1), -1)
+    return _rows(scores.to(torch.promote_types(scores.dtype, torch.float32))), labels
 
 
 def _direct_average_precision_compute(scores: Tensor, labels: Tensor, epsilon: float, mode: str) -> Tensor:
@@ -118,7 +117,7 @@ def _with_gradient_of_ranking(value: Tensor, scores: Tensor, labels: Tensor, eps
 
 
 def _of_each_class(scores: Tensor, target: Tensor, ignore_index: int | None) -> Tensor:
-    """1 for positives, 0 for negatives, -1 for what is ignored, of the shape of the scores [N, C, *]."""
+    """Return 1 for positives, 0 for negatives, -1 for what is ignored, of the shape of the scores [N, C, *]."""
     if not scores.is_floating_point():
         raise TypeError(f'Parameter `preds` should be a floating-point tensor. Found {scores.dtype}.')
     ignored = target == (IGNORED_BY_DEFAULT if ignore_index is None else ignore_index)
@@ -129,7 +128,7 @@ def _of_each_class(scores: Tensor, target: Tensor, ignore_index: int | None) -> 
                 'Parameter `target` should hold 0 and 1, shares in [0, 1] or the ignored label. '
                 f'Found {target[~(allowed | ignored)][0].item()}.'
             )
-    return torch.where(ignored, -1, (target > 0.5).int())
+    return (target > 0.5).float().masked_fill_(ignored, -1)
 
 
 def _of_one_class(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:

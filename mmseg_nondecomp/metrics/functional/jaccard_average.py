@@ -23,10 +23,9 @@ def check_jaccard_arguments(num_classes: int, classes: Classes, average: str | N
 
 
 def count_decided(preds: Tensor, items: Items) -> Tensor:
-    """How many items of a prediction are decided for each class, float64 of shape [C]."""
-    n_classes = items.scores.shape[1]
-    counts = torch.zeros(n_classes + 1, dtype=torch.float64, device=items.scores.device)
-    return counts.scatter_add_(0, decided_classes(preds, items).flatten(), items.mass.double().flatten())[:-1]
+    """Return the number of items that are decided for each class, of shape [C]."""
+    counts = items.mass.new_zeros(items.scores.shape[1] + 1)
+    return counts.scatter_add_(0, decided_classes(preds, items).flatten(), items.mass.flatten())[:-1]
 
 
 def is_ignored_class(num_classes: int, ignore_index: int | None) -> bool:

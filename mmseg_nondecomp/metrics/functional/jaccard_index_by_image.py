@@ -8,12 +8,7 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional.jaccard_counts import jaccard_counts, mean_jaccard
 from mmseg_nondecomp.metrics.functional.jaccard_average import is_ignored_class
-from mmseg_nondecomp.metrics.segmentation import (
-    check_ignore_index,
-    check_num_classes,
-    decided_classes,
-    probability_items,
-)
+from mmseg_nondecomp.metrics.segmentation import check_ignore_index, check_num_classes, decided_items
 
 
 def jaccard_index_by_image(
@@ -63,18 +58,17 @@ def _jaccard_index_by_image_arg_validation(num_classes: int, ignore_index: int |
 def _jaccard_index_by_image_update(
     preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None
 ) -> tuple[Tensor, Tensor]:
-    """Intersections and unions of each image with a pixel [N, 2, C]; the index of the batch, and 1 if it has one."""
+    """Return intersections and unions of each image [N, 2, C]; and the index of the batch, and 1 if it has one."""
     if target.is_floating_point():
         raise TypeError(f'Parameter `target` should hold class indices. Found {target.dtype}.')
-    items = probability_items(preds, target, num_classes, ignore_index)
-    counts = jaccard_counts(decided_classes(preds, items), items.target, items.mass, num_classes)
+    decided, label, mass = decided_items(preds, target, num_classes, ignore_index)
+    counts = jaccard_counts(decided, label, mass, num_classes)
     if is_ignored_class(num_classes, ignore_index):
         counts[:, :, ignore_index] = 0
-    true = torch.zeros(num_classes + 1, device=target.device)
-    true.scatter_add_(0, items.target.flatten(), items.mass.flatten().float())
+    true = mass.new_zeros(num_classes + 1).scatter_add_(0, label.flatten(), mass.flatten())
     # A class that is not true in the batch does not count in its average.
     index = mean_jaccard(counts.sum(0) * (true[:-1] > 0))
-    return counts[(items.mass > 0).any(1)], torch.stack([index.nan_to_num(), (~index.isnan()).double()])
+    return counts, torch.stack([index.nan_to_num(), (~index.isnan()).double()])
 
 
 def _jaccard_index_by_image_compute(counts: Tensor, batches: Tensor, worst: float) -> dict[str, Tensor]:
