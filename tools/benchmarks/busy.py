@@ -30,7 +30,7 @@ WORKER = ('-m', 'benchmarks.busy')
 OF_OPENMP = ('GOMP_', 'KMP_', 'MKL_NUM_THREADS', 'OMP_')
 """Beginnings of the names of variables that are taken out of the environment."""
 SIDE = 512
-BLOCKS, SECONDS = 2, 1.0
+BLOCKS, SECONDS = 2, 0.8
 """Number of blocks of steps beside another process, and how long each is."""
 OF_SETS = (
     *('LossMaxPooling', 'LovaszSoftmaxLoss', 'LovaszSoftmaxLoss, sorted', 'LovaszHingeLoss', 'SoftIoULoss'),

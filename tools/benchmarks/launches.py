@@ -150,7 +150,7 @@ def counted(step: Step, logits: Tensor, answer: float | None = None, before: int
 
 def of_loss(loss: nn.Module, logits: Tensor, target: Tensor) -> Counts:
     """Return the costs of a training step of a loss that reads nothing back."""
-    return counted(training_step(loss, logits, target), logits)
+    return counted(training_step(loss.to('meta'), logits, target), logits)
 
 
 def of_peer(loss: Loss, logits: Tensor, target: Tensor) -> Counts:
@@ -162,7 +162,7 @@ def of_iteration(loss: nn.Module, logits: Tensor, target: Tensor) -> Counts:
     """Return the costs of a training step in a Runner of MMEngine, in which losses log."""
     from mmengine.logging import MessageHub
 
-    step, iterations = training_step(loss, logits, target), count()
+    step, iterations = training_step(loss.to('meta'), logits, target), count()
 
     def iteration() -> None:
         MessageHub.get_current_instance().update_info('iter', next(iterations))
