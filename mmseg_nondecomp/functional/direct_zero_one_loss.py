@@ -10,8 +10,9 @@ positive update), or wrong but small (the negative one):
 .. math:: \frac{\partial L}{\partial s_i} = -\frac{2 y_i}{\epsilon n} \ \text{ for } \ 0 < m_i < \frac{\epsilon}{2}
    \quad \text{or} \quad -\frac{\epsilon}{2} < m_i < 0,
 
-half of it on the borders. The hinge and the perceptron are the means of :math:`\max(1 - 2 m_i, 0)` and
-:math:`\max(-2 m_i, 0)`.
+half of it on the borders: :math:`\frac{1}{\epsilon n}` times the difference of the signs of
+:math:`s_i - y_i \frac{\epsilon}{2}` and :math:`s_i`, or of :math:`s_i` and :math:`s_i + y_i \frac{\epsilon}{2}`. The
+hinge and the perceptron are the means of :math:`\max(1 - 2 m_i, 0)` and :math:`\max(-2 m_i, 0)`.
 
 Reference:
     Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
@@ -57,31 +58,38 @@ def direct_zero_one_loss(
     return direct_zero_one_losses(scores.unsqueeze(0), (target == 1).unsqueeze(0), valid.unsqueeze(0), epsilon, mode)[0]
 
 
-def direct_zero_one_losses(
-    scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str, size: Tensor | None = None
-) -> Tensor:
-    """The loss of each query [K], from [K, n]; float32 or better. See `direct_ap_losses`.
+def direct_zero_one_losses(scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str) -> Tensor:
+    """Return the loss of each query [K], from [K, n]; float32 or better. See `direct_ap_losses`."""
+    return direct_zero_one_sums(scores, is_positive, valid, epsilon, mode) / valid.sum(-1).clamp(min=1)
 
-    Of queries that have items elsewhere, too, it is the part of these, if ``size`` [K] says how many there are in all.
-    """
+
+def direct_zero_one_sums(scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str) -> Tensor:
+    """Return n times the loss of each query [...], from [..., n]; float32 or better."""
     with torch.no_grad():
-        exact = scores.detach().double()
-        sign = torch.where(is_positive, 1.0, -1.0).double()
-        margin = torch.where(valid, sign * exact, torch.inf)
-        if mode == 'hinge':
-            losses, slope = (1 - 2 * margin).clamp(min=0), 2 * _below(margin, 0.5)
-        elif mode == 'perceptron':
-            losses, slope = (-2 * margin).clamp(min=0), 2 * _below(margin, 0.0)
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        is_positive = is_positive & valid
+        s = torch.where(valid, scores.detach().to(dtype), -torch.inf)  # right by any margin, as label 0
+        y = torch.where(is_positive, 1.0, -1.0).to(dtype)
+        if mode in ('hinge', 'perceptron'):
+            border, factor = 0.5 if mode == 'hinge' else 0.0, 1.0
+            sums = torch.rsub(s * y, border).clamp_(min=0).mul_(2).sum(-1, dtype=torch.float64).to(dtype)
+            gradient = _sides(s, y, border).sub_(y)
         else:
-            losses = ((exact > 0) != is_positive).double()
             low, high = (0.0, epsilon / 2) if mode == 'positive' else (-epsilon / 2, 0.0)
-            slope = 2 / epsilon * (_below(margin, high) - _below(margin, low))
-        n = (valid.sum(1) if size is None else size).clamp(min=1)
-        gradient = torch.where(valid, -sign * slope, 0) / n.unsqueeze(1)
-        losses = torch.where(valid, torch.where(exact.isnan(), torch.nan, losses), 0).sum(1) / n
-    return with_gradient(scores, losses, gradient)
+            factor = 1 / epsilon
+            largest = s.amax(-1) if s.shape[-1] else s.sum(-1)
+            sums = torch.where(largest.isnan(), largest, ((s > 0) != is_positive).sum(-1).to(dtype))
+            gradient = _sides(s, y, high).sub_(_sides(s, y, low))
+    return with_gradient(scores, sums, gradient, factor)
 
 
-def _below(margin: Tensor, border: float) -> Tensor:
-    """1 below the border, 0 above, a half on it."""
-    return ((margin < border).double() + (margin <= border).double()) / 2
+def _sides(s: Tensor, y: Tensor, border: float) -> Tensor:
+    """Return sign(s - y · border), exactly: in two steps, as float32 does not hold every border."""
+    if border == 0:
+        return s.sign()
+    rounded = border
+    if s.dtype == torch.float32:
+        border = max(min(border, 2.0**127), -(2.0**127))
+        rounded = border * (2**29 + 1)
+        rounded -= rounded - border  # to 24 bits
+    return s.sub(y, alpha=rounded).sub_(y, alpha=border - rounded).sign_()

@@ -6,21 +6,21 @@ import torch
 from torch import Tensor
 
 
-def with_gradient(scores: Tensor, losses: Tensor, gradient: Tensor) -> Tensor:
-    """Losses [K] of scores [K, n], in float32 or better, that hand these the given gradient [K, n]."""
-    dtype = torch.float32 if scores.dtype in (torch.float16, torch.bfloat16) else scores.dtype
-    return _WithGradient.apply(scores, losses.to(dtype), gradient.to(dtype))
+def with_gradient(scores: Tensor, losses: Tensor, gradient: Tensor, factor: float = 1) -> Tensor:
+    """Return losses [...] of scores [..., n], float32 or better, whose gradient is ``factor * gradient`` [..., n]."""
+    dtype = torch.promote_types(scores.dtype, torch.float32)
+    return _WithGradient.apply(scores, losses.to(dtype), gradient.to(dtype), factor)
 
 
 class _WithGradient(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, scores: Tensor, losses: Tensor, gradient: Tensor) -> Tensor:
+    def forward(ctx: Any, scores: Tensor, losses: Tensor, gradient: Tensor, factor: float) -> Tensor:
         ctx.save_for_backward(gradient)
-        ctx.dtype = scores.dtype
+        ctx.dtype, ctx.factor = scores.dtype, factor
         return losses.clone()
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor, None, None, None]:
         (gradient,) = ctx.saved_tensors
-        return (gradient * upstream.unsqueeze(1)).to(ctx.dtype), None, None
+        return (gradient * (upstream * ctx.factor).unsqueeze(-1)).to(ctx.dtype), None, None, None

@@ -77,6 +77,7 @@ class DirectAPLoss(DirectLoss):
 
     def shared(self, queries: Queries) -> Queries:
         """The items of all processes with ``scope='world'``: no sum tells where an item is in a ranking."""
+        queries = self.merged(queries)
         return of_all_processes(queries) if self.scope == 'world' else queries
 
     def losses(self, queries: Queries, mode: str) -> QueryLosses:

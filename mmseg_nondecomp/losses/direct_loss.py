@@ -124,7 +124,7 @@ class DirectLoss(SetLoss):
         return self.loss_weight * class_average(losses, shown, filled, 'present', self.class_weight)
 
     def queries(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Queries:
-        """What the call holds: each class of each set, or each set, as one query."""
+        """Return each class of each image as one query."""
         n_classes = number_of_classes(pred)
         valid = valid_items(pred, target, weight, ignore_index, n_classes + 1)
         if weight is not None:
@@ -134,13 +134,16 @@ class DirectLoss(SetLoss):
             is_positive = labels > 0.5
         else:
             is_positive = labels.unsqueeze(1) == torch.arange(n_classes, device=pred.device).view(1, -1, 1)
-        each = Queries(scores, is_positive, (mass > 0).unsqueeze(1).expand_as(scores))
+        return Queries(scores, is_positive, (mass > 0).unsqueeze(1).expand_as(scores))
+
+    def merged(self, each: Queries) -> Queries:
+        """Return each class of each set, or each set, as one query."""
         if self.scope != 'image':
             each = Queries(*(part.movedim(0, 1).flatten(1).unsqueeze(0) for part in each))
         return each if self.per_class else Queries(*(part.flatten(1).unsqueeze(1) for part in each))
 
     def shared(self, queries: Queries) -> Queries:
-        """The queries of the whole set, where sums over the processes do not tell their loss."""
+        """Return the queries of the whole sets, where their losses are no sums over images, classes and processes."""
         return queries
 
     def losses(self, queries: Queries, mode: str) -> QueryLosses:

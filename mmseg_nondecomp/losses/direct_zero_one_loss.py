@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from mmseg_nondecomp.functional.direct_zero_one_loss import direct_zero_one_losses
+from mmseg_nondecomp.functional.direct_zero_one_loss import direct_zero_one_sums
 from mmseg_nondecomp.losses.direct_loss import DirectLoss, QueryLosses
 from mmseg_nondecomp.losses.queries import Queries
 from mmseg_nondecomp.losses.scope import reduction_over
@@ -56,12 +56,15 @@ class DirectZeroOneLoss(DirectLoss):
     def losses(self, queries: Queries, mode: str) -> QueryLosses:
         """The loss of each query; one without items has nothing to compare."""
         over = reduction_over(self.scope)
-        shape = queries.scores.shape[:2]
-        scores, is_positive, valid = (part.flatten(0, 1) for part in queries)
-        size = over(valid.sum(1))
-        losses = over.total(direct_zero_one_losses(scores, is_positive, valid, self.epsilon, mode, size))
-        counted = (size > 0).view(shape)
-        return QueryLosses(losses.view(shape), counted, counted.any(1))
+        sums = direct_zero_one_sums(*queries, self.epsilon, mode)
+        size = queries.valid[:, :1].sum(2)  # the same in all classes
+        if self.scope != 'image':
+            sums, size = sums.sum(0, keepdim=True), size.sum(0, keepdim=True)
+        if not self.per_class:
+            sums, size = sums.sum(1, keepdim=True), size * sums.shape[1]
+        size = over(size)
+        counted = size > 0
+        return QueryLosses(over.total(sums / size.clamp(min=1)), counted.expand_as(sums), counted[:, 0])
 
     def logged(self, losses: Tensor) -> Tensor:
         """The shares of wrong decisions: the losses themselves."""

@@ -36,6 +36,20 @@ def test_is_the_enumeration(mode, epsilon):
             assert value.item() == pytest.approx(float(loss), rel=1e-13)
 
 
+@pytest.mark.parametrize('mode', ['positive', 'negative'])
+@pytest.mark.parametrize('epsilon', [0.1, 1 / 3, 0.25, 1e-6, 1e30, 3e38, 1e300])
+def test_borders_of_single_precision_are_those_of_the_number(mode, epsilon):
+    """A border that float32 does not hold is between two scores, and none is on it."""
+    border = torch.tensor([epsilon / 2, -epsilon / 2, 0.0]).clamp(-1e38, 1e38)
+    infinity = torch.tensor(math.inf)
+    scores = torch.cat([border, border.nextafter(infinity), border.nextafter(-infinity), infinity.view(1)])
+    for label in (0, 1):
+        target = torch.full(scores.shape, label)
+        _, gradient = value_and_gradient(scores, target, epsilon, mode)
+        _, expected = value_and_gradient(scores.double(), target, epsilon, mode)
+        torch.testing.assert_close(gradient.double(), expected, rtol=1e-6, atol=1e-44)
+
+
 @each_mode
 def test_a_weight_of_0_removes_an_item(mode):
     scores, target = torch.tensor([0.02, -0.01, math.nan, 0.03]), torch.tensor([1, 1, 0, 0])

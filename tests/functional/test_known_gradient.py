@@ -28,6 +28,12 @@ def test_each_row_has_the_factor_of_its_loss():
     assert torch.equal(scores.grad, factors.unsqueeze(1) * gradient)
 
 
+def test_a_constant_factor():
+    scores, losses, gradient = rows()
+    with_gradient(scores, losses, gradient, factor=0.25).sum().backward()
+    assert torch.equal(scores.grad, 0.25 * gradient)
+
+
 def test_the_chain_goes_on_before_the_scores():
     scores, losses, gradient = rows()
     with_gradient(3 * scores, losses, gradient).sum().backward()
