@@ -103,7 +103,7 @@ def direct_ap_losses(scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon
         The losses, of shape [K], float32 or better.
     """
     with torch.no_grad():
-        losses, gradient = _losses_and_gradient(scores.detach().double(), is_positive, valid, epsilon, mode)
+        losses, gradient = _losses_and_gradient(scores.detach(), is_positive, valid, epsilon, mode)
     return with_gradient(scores, losses, gradient)
 
 
@@ -144,18 +144,16 @@ def _losses_and_gradient(
     scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str
 ) -> tuple[Tensor, Tensor]:
     """The losses [K], and their gradients [K, n]."""
-    ordered, items = torch.where(valid, scores.clamp(min=LOWEST), -torch.inf).sort(dim=1, descending=True, stable=True)
+    ordered, items = torch.where(valid, scores, -torch.inf).sort(dim=1, descending=True, stable=True)
+    ordered, scores = ordered.double().clamp(min=LOWEST), scores.double()
     pos, neg = (_those(ordered, items, belongs & valid) for belongs in (is_positive, ~is_positive))
     size = (pos.size * neg.size).clamp(min=1).double().unsqueeze(1)
-    predicted = Ranking(_higher(pos, neg), _lower(neg, pos))
-    perfect = Ranking(torch.zeros_like(predicted.above), torch.zeros_like(predicted.below))
-    if mode == 'perceptron':
-        step, origin, factor = predicted, perfect, 1.0
-    elif mode == 'hinge':
-        step, origin, factor = _augmented(pos, neg, 1.0, 'positive'), perfect, 1.0
+    if mode in ('positive', 'negative'):
+        step, origin = _augmented(pos, neg, epsilon, mode), _predicted(pos, neg)
+        factor = (1 if mode == 'positive' else -1) / epsilon
     else:
-        sign = 1 if mode == 'positive' else -1
-        step, origin, factor = _augmented(pos, neg, epsilon, mode), predicted, sign / epsilon
+        step = _augmented(pos, neg, 1.0, 'positive') if mode == 'hinge' else _predicted(pos, neg)
+        origin, factor = Ranking(torch.zeros_like(pos.scores), torch.zeros_like(neg.scores)), 1.0
     of_pos = _shared_by_equals(origin.above - step.above, pos)
     of_neg = _shared_by_equals(step.below - origin.below, neg)
     gradient = torch.zeros_like(scores).scatter_add(1, pos.items, of_pos).scatter_add(1, neg.items, of_neg)
@@ -184,6 +182,11 @@ class Ranking(NamedTuple):
     """How many negatives are above each positive, of shape [K, P]."""
     below: Tensor
     """How many positives are below each negative, of shape [K, N]."""
+
+
+def _predicted(pos: Ranked, neg: Ranked) -> Ranking:
+    """The ranking by the scores."""
+    return Ranking(_higher(pos, neg), _lower(neg, pos))
 
 
 def _augmented(pos: Ranked, neg: Ranked, epsilon: float, direction: str) -> Ranking:

@@ -161,7 +161,8 @@ class DirectLoss(SetLoss):
             return
         if self.mode in ('hinge', 'perceptron'):
             losses = self.losses(queries, 'positive').losses
-        log_scalar(f'{self.loss_name}_{self.measure}', self.logged(losses[counted]).mean())
+        mean = torch.where(counted, self.logged(losses), 0).sum() / counted.sum()
+        log_scalar(f'{self.loss_name}_{self.measure}', mean)
 
     def get_cls_channels(self, num_classes: int) -> int:
         """How many channels a box head of MMDetection has: one for each class, none for the background."""
