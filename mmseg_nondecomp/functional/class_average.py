@@ -78,6 +78,8 @@ def class_average(
     weights = counted.to(losses.dtype)
     if class_weight is not None:
         weights = weights * class_weight.to(losses)
-    total = weights.sum(1)
-    of_sets = torch.where(weights > 0, losses * weights, 0).sum(1) / torch.where(total > 0, total, 1)
+    total = weights.sum(1, keepdim=True)
+    weights = weights / total.clamp(min=torch.finfo(losses.dtype).tiny)
+    # What does not count may be NaN.
+    of_sets = losses.masked_fill(weights == 0, 0) * weights
     return of_sets.sum() / (total > 0).sum().clamp(min=1)

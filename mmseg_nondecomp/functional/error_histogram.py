@@ -1,182 +1,59 @@
 r"""Histograms of errors, class by class: the sufficient statistic of the sort-free Lovász extension.
 
-For each class, foreground and background apart, each cell keeps the mass and the sum of the errors that fall into it.
-Histograms add up, over images, over processes and over time, and cost one pass over the pixels.
+For each class, foreground and background apart, the pixels in each cell of errors are counted. Counts add up over
+images, over processes and over time, and take one pass over the pixels. Where each pixel counts once they are integers
+and do not depend on the order of the pixels. A quantity that is computed for each cell returns to the pixels by a
+look-up.
 
 An error comes from a score :math:`s`: it is :math:`\max(s, 0)` on a class that is absent from the pixel and
 :math:`\max(\mathrm{top} - s, 0)` on one that is present. With ``top = 1`` scores are probabilities, with ``top = 2``
 they are one more than the logit of a hinge.
 """
 
-import math
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mmseg_nondecomp.compat import is_compiling
+from mmseg_nondecomp.functional.activations import Activation, activate, pull_back
+from mmseg_nondecomp.functional.error_cells import Cells
 
-ELEMENTS_AT_A_TIME = 1 << 19
-"""How many scores the CPU works on at a time: so few that what is computed of them stays in its cache."""
-
-
-@dataclass(frozen=True)
-class ProbabilityCells:
-    r"""Cells for errors in [0, 1], no wider than 1 / (2 bins) and ever finer towards 0 and 1, where most errors are.
-
-    Cells are equally wide in :math:`\sqrt e - \sqrt{1 - e}`. The first is for errors of 0 alone.
-    """
-
-    bins: int
-    top = 1.0
-
-    @property
-    def number(self) -> int:
-        """How many cells there are."""
-        return 3 * self.bins + 1
-
-    def of(self, errors: Tensor) -> Tensor:
-        """The cell of each error, of a small integer type; that of a NaN is any."""
-        half = (self.number - 1) / 2
-        place = errors * half**2
-        place = place.sqrt().sub_((half**2 - place).clamp_(min=0).sqrt_())
-        return place.add_(half).ceil_().to(_narrow(self.number)).clamp_(0, self.number - 1)
-
-    def centres(self, device: torch.device) -> Tensor:
-        """The error in the middle of each cell, float64, of shape [T]."""
-        place = torch.arange(self.number, dtype=torch.float64, device=device).sub(0.5).clamp(min=0)
-        difference = place * (2 / (self.number - 1)) - 1
-        return (difference / 2**0.5).asin().add(torch.pi / 4).sin().square()
-
-
-@dataclass(frozen=True)
-class MarginCells:
-    r"""Cells for errors of a hinge up to a million: about as fine as the logit :math:`e - 1` is small.
-
-    Cells are equally wide in :math:`\operatorname{asinh}(100\,(e - 1))`, so neither an outlier nor a network that has
-    yet to say anything makes them coarse. The first is for errors of 0 (to 1e-5), the last for all beyond the range.
-    """
-
-    bins: int
-    top = 2.0
-    lowest = math.asinh(-100) + 1e-5  # a little inside, so that rounding leaves an error of 0 in the first cell
-    highest = math.asinh(1e8)
-
-    @property
-    def number(self) -> int:
-        """How many cells there are."""
-        return 3 * self.bins + 1
-
-    @property
-    def per_unit(self) -> float:
-        """How many cells there are in a unit of the inverse hyperbolic sine."""
-        return (self.number - 1) / (self.highest - self.lowest)
-
-    def of(self, errors: Tensor) -> Tensor:
-        """The cell of each error, of a small integer type; that of a NaN is any."""
-        place = errors.sub(1).mul_(100).asinh_().sub_(self.lowest).mul_(self.per_unit)
-        return place.clamp_(-1, self.number - 1).ceil_().to(_narrow(self.number)).clamp_(0, self.number - 1)
-
-    def centres(self, device: torch.device) -> Tensor:
-        """The error in the middle of each cell, float64, of shape [T]."""
-        place = torch.arange(self.number, dtype=torch.float64, device=device).sub(0.5).clamp(min=0)
-        return torch.where(place > 0, (place / self.per_unit + self.lowest).sinh() / 100 + 1, 0)
-
-
-Cells = ProbabilityCells | MarginCells
-
-
-def _narrow(number: int) -> torch.dtype:
-    """The smallest type for the places in both rows of cells: what is kept for the backward pass costs half a float."""
-    return torch.int16 if 2 * number < 2**15 else torch.int32
+BLOCK = 1 << 17
+"""Number of scores that a CPU processes at a time, four times as many with several threads: intermediate results stay
+in its caches, and threads seldom wait for each other, which takes milliseconds where cores are shared."""
 
 
 class ErrorHistogram(NamedTuple):
-    """What is kept of a set of pixels. In the third dimension the background is first, the foreground second."""
+    """Counts and errors of a set of pixels. In the third dimension the background is first, the foreground second."""
 
     mass: Tensor
-    """How many pixels, or what mass of them, have their error in a cell; float64 of shape [R, C, 2, T]."""
+    """Number of pixels in each cell, int32 of shape [R, C, 2, T]; or their mass, float64."""
     errors: Tensor
-    """The sum of their errors, differentiable; of the same shape."""
+    """Sum of their errors, differentiable; float64 of the same shape."""
 
 
-def error_histogram(scores: Tensor, target: Tensor, mass: Tensor, cells: Cells, per_image: bool) -> ErrorHistogram:
-    """The histogram of the errors that scores make.
+def error_histogram(
+    scores: Tensor, target: Tensor, mass: Tensor, cells: Cells, per_image: bool, activation: Activation = None
+) -> ErrorHistogram:
+    """Compute the histogram of the errors that scores make.
 
     Args:
-        scores: The scores, of shape [N, C, P].
+        scores: The scores, of shape [N, C, P], or the logits that have them.
         target: The class of each pixel, int64 of shape [N, P], with C for none of them; or the share of each pixel that
             belongs to each class, of shape [N, C, P].
-        mass: How much each pixel counts, of shape [N, P]; 0 for those that do not exist.
+        mass: Weight of each pixel, of shape [N, P]: float64, or int32 where all are 1; 0 for ignored pixels.
         cells: The cells.
         per_image: Whether each image has a histogram of its own.
+        activation: How scores are computed from logits. They are not kept for the backward pass.
 
     Returns:
         The histogram, with R = N or R = 1.
     """
-    if not per_image and len(scores) > 1 and scores.shape[2] < cells.number:  # Many small images make one large one.
-        scores, target, mass = (side_by_side(part) for part in (scores, target, mass))
-    return ErrorHistogram(*_Histogram.apply(scores, target, mass, cells, per_image))
-
-
-def side_by_side(images: Tensor) -> Tensor:
-    """[N, *, P] as [1, *, N P]."""
-    return images.movedim(0, -2).flatten(-2).unsqueeze(0)
-
-
-class Role(NamedTuple):
-    """One way in which scores count: as background, as foreground, or each as the one that it is."""
-
-    cell: Tensor
-    """The place in a histogram that has both rows of cells in one, of shape [n, C, p]."""
-    mass: Tensor
-    """How much it counts, float64, broadcast to the same shape."""
-    errors: Tensor
-    """The errors times the mass, float64, of the same shape."""
-
-
-def _roles(scores: Tensor, target: Tensor, mass: Tensor, cells: Cells) -> list[Role]:
-    """In which cells the scores [n, C, p] count, and for how much."""
-    mass = mass.unsqueeze(1)
-    exists = mass != 0
-    absent = torch.where(exists, scores, 0)  # what does not exist may be NaN
-    if cells.top != 1:  # Probabilities are not negative.
-        absent.clamp_(min=0)
-    if target.is_floating_point():
-        present = torch.where(exists, cells.top - scores, 0).clamp_(min=0)
-        return [
-            _role(cells.of(absent), (1 - target) * mass, torch.where(target < 1, absent, 0)),
-            _role(cells.of(present) + cells.number, target * mass, torch.where(target > 0, present, 0)),
-        ]
-    n_classes = scores.shape[1]
-    label = target.unsqueeze(1).clamp(max=n_classes - 1)
-    is_class = (target.unsqueeze(1) < n_classes) & exists
-    present = (cells.top - scores.gather(1, label)).clamp_(min=0)
-    cell = cells.of(absent)
-    cell.scatter_(1, label, torch.where(is_class, cells.of(present) + cells.number, cell.gather(1, label)))
-    errors = absent.scatter_(1, label, torch.where(is_class, present, absent.gather(1, label)))
-    return [_role(cell, mass.expand_as(errors), errors)]
-
-
-def _role(cell: Tensor, mass: Tensor, errors: Tensor) -> Role:
-    errors = errors.double()
-    # A mass of integers is 1 where the error has not been set to 0.
-    return Role(cell, mass.double(), errors.mul_(mass) if mass.is_floating_point() else errors)
-
-
-def _blocks(scores: Tensor, per_image: bool) -> list[tuple[slice, slice]]:
-    """Images and pixels to work on at a time: on the CPU what its cache holds, elsewhere all that share a histogram."""
-    n_images, n_classes, n_pixels = scores.shape
-    if scores.device.type != 'cpu' or is_compiling():
-        return [(slice(None), slice(None))] if per_image else [(slice(i, i + 1), slice(None)) for i in range(n_images)]
-    step = max(1, ELEMENTS_AT_A_TIME // max(1, n_classes))
-    return [
-        (slice(image, image + 1), slice(start, start + step))
-        for image in range(n_images)
-        for start in range(0, n_pixels, step)
-    ]
+    return ErrorHistogram(*_Histogram.apply(scores, target, mass, cells, per_image, activation))
 
 
 class _Histogram(torch.autograd.Function):
@@ -184,46 +61,139 @@ class _Histogram(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, scores: Tensor, target: Tensor, mass: Tensor, cells: Cells, per_image: bool
+        ctx: Any,
+        scores: Tensor,
+        target: Tensor,
+        mass: Tensor,
+        cells: Cells,
+        per_image: bool,
+        activation: Activation,
     ) -> tuple[Tensor, Tensor]:
-        shape = (len(scores) if per_image else 1, scores.shape[1], 2 * cells.number)
-        counts = torch.zeros(shape, dtype=torch.float64, device=scores.device)
-        sums = torch.zeros_like(counts)
-        n_roles = 2 if target.is_floating_point() else 1
-        kept = [torch.empty_like(scores, dtype=_narrow(cells.number)) for _ in range(n_roles)]
-        for images, pixels in _blocks(scores, per_image):
-            rows = images if per_image else slice(None)
-            parts = _roles(scores[images, :, pixels], target[images, ..., pixels], mass[images, pixels], cells)
-            for cells_of_role, part in zip(kept, parts, strict=True):
-                cells_of_role[images, :, pixels] = part.cell
-                place = part.cell.long()
-                counts[rows].scatter_add_(2, place, part.mass.expand_as(place))
-                sums[rows].scatter_add_(2, place, part.errors)
-        ctx.save_for_backward(target, mass, *kept)
-        ctx.cells, ctx.per_image, ctx.dtype = cells, per_image, scores.dtype
-        counts, sums = (part.unflatten(2, (2, cells.number)) for part in (counts, sums))
+        n_images, n_classes, _ = scores.shape
+        rows, width = n_images if per_image else 1, 2 * cells.number + 1
+        weighted = mass.is_floating_point() or target.is_floating_point()
+        sums = torch.zeros(rows * n_classes * width, dtype=torch.float64, device=scores.device)
+        counts = torch.zeros_like(sums, dtype=torch.float64 if weighted else torch.int32)
+        first = torch.arange(0, len(sums), width, dtype=torch.int32, device=scores.device).view(rows, n_classes, 1, 1)
+        first = first.expand(n_images, -1, -1, -1)
+
+        def count(images: slice, pixels: slice) -> Tensor:
+            part = activate(scores[images, :, pixels], activation), target[images, ..., pixels], mass[images, pixels]
+            errors, place = _of_classes(*part, cells) if target.is_floating_point() else _of_labels(*part, cells)
+            index, errors = (place + first[images]).flatten(), errors.double()
+            amount = _amounts(*part[1:]) if weighted else counts.new_ones(())
+            if weighted:
+                errors.mul_(amount)
+            counts.index_add_(0, index, amount.expand(place.shape).reshape(-1))
+            sums.index_add_(0, index, errors.flatten())
+            return place
+
+        place = _in_blocks(count, scores, torch.int16 if width < 2**15 else torch.int32)
+        ctx.save_for_backward(scores, place, first, *((target, mass) if weighted else ()))
+        ctx.cells, ctx.activation = cells, activation
+        counts, sums = (
+            part.view(rows, n_classes, width)[..., :-1].unflatten(2, (2, cells.number)) for part in (counts, sums)
+        )
         ctx.mark_non_differentiable(counts)
+        ctx.set_materialize_grads(False)
         return counts, sums
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, _: Tensor, gradient: Tensor) -> tuple[Tensor, None, None, None, None]:
-        target, mass, *kept = ctx.saved_tensors
-        mass = mass.to(ctx.dtype)
+    def backward(ctx: Any, _: None, gradient: Tensor | None) -> tuple[Tensor | None, None, None, None, None, None]:
+        if gradient is None:
+            return None, None, None, None, None, None
+        scores, place, first, *weights = ctx.saved_tensors
         # Where the class is present, the error falls as the score grows. A hinge at 0 stays there.
-        table = torch.stack([gradient[:, :, 0], -gradient[:, :, 1]], 2).to(ctx.dtype)
+        table = F.pad(gradient.flatten(2).to(scores.dtype), (0, 1))
+        table[..., ctx.cells.number :].neg_()
         if ctx.cells.top != 1:
-            table[..., 0].zero_()
-        table = table.flatten(2)
-        found = torch.empty_like(kept[0], dtype=ctx.dtype)
-        for images, pixels in _blocks(found, ctx.per_image):
-            cells = [cell[images, :, pixels].long() for cell in kept]
-            rows = (table[images] if ctx.per_image else table).expand(len(cells[0]), -1, -1)
-            of_pixel = mass[images, pixels].unsqueeze(1)
-            if len(cells) == 1:
-                found[images, :, pixels] = rows.gather(2, cells[0]).mul_(of_pixel)
-            else:
-                absent, present = (rows.gather(2, cell) for cell in cells)
-                share = target[images, :, pixels]
-                found[images, :, pixels] = torch.lerp(absent, present, share) * of_pixel
-        return found, None, None, None, None
+            table[..., :: ctx.cells.number].zero_()
+        table = table.flatten()
+
+        def look_up(images: slice, pixels: slice) -> Tensor:
+            index = place[images, ..., pixels] + first[images]
+            found = table.index_select(0, index.flatten()).view(index.shape)
+            if weights:
+                target, mass = weights[0][images, ..., pixels], weights[1][images, pixels]
+                if target.is_floating_point():
+                    absent, present = found.split(1, 2)
+                    found = torch.lerp(absent, present, target.unsqueeze(2))
+                found = found * mass[:, None, None].to(found.dtype)
+            part = activate(scores[images, :, pixels], ctx.activation)
+            return pull_back(found.squeeze(2), part, ctx.activation).unsqueeze(2)
+
+        return _in_blocks(look_up, scores, scores.dtype).squeeze(2), None, None, None, None, None
+
+
+def _in_blocks(function: Callable[[slice, slice], Tensor], scores: Tensor, dtype: torch.dtype) -> Tensor:
+    """Apply a function to blocks of images and pixels that fit into the cache of a CPU; on a device, to all at once.
+
+    Args:
+        function: Computes a tensor [n, C, K, p] for slices of the images and of the pixels.
+        scores: A tensor of the shape of the scores, [N, C, P].
+        dtype: The type in which the results of several blocks are kept.
+
+    Returns:
+        The results, of shape [N, C, K, P].
+    """
+    if scores.device.type != 'cpu' or is_compiling() or scores.numel() <= BLOCK:
+        return function(slice(None), slice(None))
+    n_images, n_classes, n_pixels = scores.shape
+    block = BLOCK if torch.get_num_threads() == 1 else 4 * BLOCK
+    step = max(1, block // n_classes)
+    images = max(1, step // n_pixels)
+    whole = scores.new_empty(0)
+    for i in range(0, n_images, images):
+        for start in range(0, n_pixels, step):
+            part = function(slice(i, i + images), slice(start, start + step))
+            if whole.numel() == 0:
+                whole = part.new_empty((n_images, n_classes, part.shape[2], n_pixels), dtype=dtype)
+            whole[i : i + images, ..., start : start + step] = part
+    return whole
+
+
+def _of_labels(scores: Tensor, target: Tensor, mass: Tensor, cells: Cells) -> tuple[Tensor, Tensor]:
+    """Return the errors of scores [n, C, p] with a label for each pixel, and their places in the row of their class."""
+    exists = _existence(mass)
+    label = target.unsqueeze(1)
+    is_class = exists * (label < scores.shape[1])
+    label = label.clamp(max=scores.shape[1] - 1)
+    errors = _zero_unless(exists, scores)
+    own = errors.gather(1, label)
+    if cells.top == 1:  # Probabilities need no cut.
+        errors.scatter_(1, label, torch.add(own, is_class, alpha=-1).abs_())
+    else:
+        errors.scatter_(1, label, torch.where(is_class > 0, cells.top - own, own)).clamp_(min=0)
+    place = cells.of(errors)
+    place.scatter_add_(1, label, is_class * cells.number)
+    # The error of a pixel that does not exist is 0, in the first cell; from there to the last.
+    place.add_(torch.rsub(exists, 2 * cells.number, alpha=2 * cells.number))
+    return errors.unsqueeze(2), place.unsqueeze(2)
+
+
+def _of_classes(scores: Tensor, target: Tensor, mass: Tensor, cells: Cells) -> tuple[Tensor, Tensor]:
+    """Return the same for shares of classes: each pixel counts as background and as foreground, [n, C, 2, p]."""
+    scores = _zero_unless(_existence(mass), scores)
+    errors = torch.stack([scores, cells.top - scores], 2).clamp_(min=0)
+    errors.masked_fill_(torch.stack([target == 1, target == 0], 2), 0)  # an infinite one, too
+    place = cells.of(errors)
+    place[:, :, 1] += cells.number
+    return errors, place
+
+
+def _amounts(target: Tensor, mass: Tensor) -> Tensor:
+    """Return the mass with which each pixel counts, float64 of shape [n, C, 2, p] for shares, else [n, 1, 1, p]."""
+    mass = mass.double().unsqueeze(1).unsqueeze(1)
+    return torch.stack([1 - target, target], 2) * mass if target.is_floating_point() else mass
+
+
+def _existence(mass: Tensor) -> Tensor:
+    """Return 1 for pixels that exist and 0 for others, int32 of shape [n, 1, p]."""
+    return (mass != 0 if mass.is_floating_point() else mass).int().unsqueeze(1)
+
+
+def _zero_unless(exists: Tensor, scores: Tensor) -> Tensor:
+    """Set the scores of pixels that do not exist to 0, even NaN: several times faster on a CPU than `torch.where`."""
+    integer = torch.int64 if scores.dtype == torch.float64 else torch.int32
+    return (scores.view(integer) & -exists).view(scores.dtype)

@@ -39,9 +39,9 @@ def class_items(scores: Tensor, target: Tensor, valid: Tensor, weight: Tensor | 
     if target.is_floating_point():
         target = torch.where(valid.unsqueeze(1), target, 0).to(scores.dtype)
     else:
-        target = torch.where(valid, target, 0).long()
         if n_classes == 1 and not zero_is_class:
-            target = 1 - target
+            target = 1 - target.long()
+        target = torch.where(valid, target, n_classes).long()
     if scores.dim() > 2:
         return Items(scores.flatten(2), target.flatten(2 if target.dim() == scores.dim() else 1), mass.flatten(1))
     return Items(scores.t().unsqueeze(0), target.t().unsqueeze(0), mass.unsqueeze(0))
@@ -101,8 +101,9 @@ def valid_items(
         )
     if weight is not None and can_be_read(weight) and (weight < 0).any():
         raise ValueError(f'Parameter `weight` should not be negative. Found {weight.min().item()}.')
-    counted = torch.ones(items, dtype=torch.bool, device=pred.device) if weight is None else weight != 0
+    counted = None if weight is None else weight != 0
     if target.is_floating_point() and target.shape == pred.shape:
+        counted = torch.ones(items, dtype=torch.bool, device=pred.device) if counted is None else counted
         _check_shares(target, counted)
         return counted
     if target.is_floating_point() or target.shape != items:
@@ -113,7 +114,11 @@ def valid_items(
     target = target.long()  # uint8 and int8 wrap what they are compared with
     if ignore_index is None and n_labels <= IGNORED_BY_DEFAULT:
         ignore_index = IGNORED_BY_DEFAULT
-    valid = counted if ignore_index is None else counted & (target != ignore_index)
+    if ignore_index is not None:
+        valid = target != ignore_index
+        valid = valid if counted is None else valid & counted
+    else:
+        valid = torch.ones_like(target, dtype=torch.bool) if counted is None else counted
     _check_labels(target, valid, n_labels)
     return valid
 

@@ -25,6 +25,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmseg_nondecomp.compat import is_compiling
+
+NOTHING = 1e-100
+"""A mass that is lost beside any other, and whose square is not."""
+
+
+CELLS_AT_A_TIME = 1 << 15
+"""Number of cells that a CPU processes at a time, so that intermediate results stay in its cache."""
+
 
 def shares_in_order(foreground: Tensor, background: Tensor) -> Tensor:
     """The step that each pixel causes, the pixels being in descending order of their errors.
@@ -46,36 +55,38 @@ def shares_in_order(foreground: Tensor, background: Tensor) -> Tensor:
     return torch.where(background > 0, of_background, torch.where(foreground > 0, of_foreground, 0))
 
 
-def shares_of_cells(foreground: Tensor, background: Tensor) -> tuple[Tensor, Tensor]:
-    """The step of each cell of a histogram, shared out along the straight path, per unit of mass.
+def shares_of_cells(mass: Tensor) -> Tensor:
+    """Compute the step of each cell of a histogram, shared out along the straight path, per unit of mass.
 
     Args:
-        foreground: The mass of the class in each cell, the cells being in ascending order of errors; float64, of
-            shape [..., T].
-        background: The mass of the other classes in each cell, of the same shape.
+        mass: Mass of the other classes and of the class in each cell, of shape [..., 2, T], errors ascending.
 
     Returns:
-        The share of a unit of foreground, and that of a unit of background, each of shape [..., T].
+        The share of a unit of background and that of a unit of foreground, float64 of the same shape.
     """
-    total = foreground.sum(-1, keepdim=True)
-    intersection = (total - _before(foreground.flip(-1)).flip(-1)).clamp(min=0)
-    union = total + _before(background.flip(-1)).flip(-1)
-    r = background / union
-    # log(1+r)/r and (log(1+r) - r/(1+r))/r², by their series where the quotients would cancel.
-    small = r < 1e-4
-    log = torch.log1p(r)
-    phi = torch.where(small, 1 - r / 2, log / r)
-    psi = torch.where(small, 0.5 - 2 / 3 * r, (log - r / (1 + r)) / r.square())
-    of_foreground = phi / union
-    of_background = (intersection / (1 + r) - foreground * psi) / union.square()
-    # With nothing in the union, the first cell that enters it brings the whole loss.
-    empty = union == 0
-    return (
-        torch.where(empty, 0, of_foreground),
-        torch.where(empty, torch.where(background > 0, 1 / background, 0), of_background),
-    )
+    rows = mass.reshape(-1, *mass.shape[-2:])
+    n_rows = max(1, CELLS_AT_A_TIME // mass.shape[-1])
+    if mass.device.type != 'cpu' or is_compiling() or len(rows) <= n_rows:
+        return _shares_of_cells(mass)
+    return torch.cat([_shares_of_cells(part) for part in rows.split(n_rows)]).view(mass.shape)
+
+
+def _shares_of_cells(mass: Tensor) -> Tensor:
+    background, foreground = mass.unbind(-2)
+    # Integers are added as integers. A class that is absent has as much foreground as makes the first cell that has any
+    # pixel bring the whole loss.
+    intersection = foreground.cumsum(-1).double().clamp_(min=NOTHING)
+    union = intersection[..., -1:] + _before(background.flip(-1)).flip(-1).double()
+    background, foreground = mass.double().unbind(-2)
+    r = (background / union).clamp_(min=1e-300)
+    # log(1 + r) / r, and (log(1 + r) - r / (1 + r)) / r², by its series where the difference would cancel.
+    phi = torch.log1p(r).div_(r)
+    left = (1 + r).reciprocal_()
+    psi = torch.where(r < 1e-4, torch.rsub(r, 0.5, alpha=2 / 3), (phi - left).div_(r))
+    of_background = torch.addcmul(left.mul_(intersection), foreground, psi, value=-1).div_(union).div_(union)
+    return torch.stack([of_background, phi.div_(union)], -2)
 
 
 def _before(mass: Tensor) -> Tensor:
-    """The mass before each place; not a difference, in which a small mass would be lost beside a large one."""
+    """Return the mass before each place; not as a difference, which would lose a small mass beside a large one."""
     return F.pad(mass[..., :-1].cumsum(-1, dtype=mass.dtype), (1, 0))

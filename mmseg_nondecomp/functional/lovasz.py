@@ -12,10 +12,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from mmseg_nondecomp.compat import is_compiling
-from mmseg_nondecomp.functional.error_histogram import Cells, error_histogram, side_by_side
+from mmseg_nondecomp.functional.error_cells import Cells
+from mmseg_nondecomp.functional.error_histogram import error_histogram
 from mmseg_nondecomp.functional.items import Items
 from mmseg_nondecomp.functional.jaccard_shares import shares_of_cells
 from mmseg_nondecomp.functional.lovasz_extension import shares_by_sorting
+
+
+def side_by_side(images: Tensor) -> Tensor:
+    """[N, *, P] as [1, *, N P]."""
+    return images.movedim(0, -2).flatten(-2).unsqueeze(0)
 
 
 class ClassLosses(NamedTuple):
@@ -100,18 +106,11 @@ def _loss_and_slope(scores: Tensor, share: Tensor, mass: Tensor, top: float) -> 
 def binned_losses(items: Items, cells: Cells, per_image: bool) -> ClassLosses:
     """The extension of each class with errors that are known up to their cells."""
     histogram = error_histogram(*items, cells, per_image)
-    shares = shares_of_histogram(histogram.mass)
+    shares = shares_of_cells(histogram.mass)
     return ClassLosses((histogram.errors * shares).sum((2, 3)).to(items.scores.dtype), *occupancy(histogram.mass))
-
-
-def shares_of_histogram(mass: Tensor) -> Tensor:
-    """What a unit of mass in each cell [R, C, 2, T] has of the loss; of the same shape."""
-    background, foreground = mass.unbind(2)
-    of_foreground, of_background = shares_of_cells(foreground, background)
-    return torch.stack([of_background, of_foreground], 2)
 
 
 def occupancy(mass: Tensor) -> tuple[Tensor, Tensor]:
     """Which classes are present in which set [R, C], and which sets have any item [R], from a histogram."""
-    background, foreground = mass.sum(3).unbind(2)
-    return foreground > 0, (foreground + background > 0).any(1)
+    occupied = mass.sum(3) > 0
+    return occupied[:, :, 1], occupied.flatten(1).any(1)

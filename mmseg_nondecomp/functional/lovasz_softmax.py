@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
-from mmseg_nondecomp.functional.error_histogram import ProbabilityCells
+from mmseg_nondecomp.functional.error_cells import ProbabilityCells
 from mmseg_nondecomp.functional.items import class_items, number_of_classes, valid_items
 from mmseg_nondecomp.functional.lovasz import binned_losses, sorted_losses
 

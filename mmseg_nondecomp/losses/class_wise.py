@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmseg_nondecomp.functional.activations import Activation, activate
 from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
 from mmseg_nondecomp.functional.items import Items, class_items, number_of_classes, valid_items
 from mmseg_nondecomp.functional.jaccard_counts import jaccard_counts, mean_jaccard
@@ -22,7 +23,7 @@ class ClassWiseLoss(SetLoss):
     """
 
     top: float
-    """The score that is no error where the class is present; half of it is where the decision changes."""
+    """Score that is no error where the class is present."""
     class_weight: Tensor | None
 
     def __init__(
@@ -78,28 +79,25 @@ class ClassWiseLoss(SetLoss):
             return self.loss_weight * self.contributions(items).view(len(pred), *pred.shape[2:])
         if is_logged():
             log_scalar(f'{self.loss_name}_miou', self.jaccard_index(items))
-        return self.loss_weight * self.average(self.class_losses(items))
+        return self.loss_weight * self.average(self.class_losses(items, self.activation(items.scores.shape[1])))
 
     def items(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Items:
-        """What the call holds, class by class."""
+        """Return the logits of the call and their targets, class by class."""
         n_classes = number_of_classes(pred)
-        decisions = self.decides_each(n_classes)
         # One channel decides between two labels; label C is the background of sigmoid heads.
-        valid = valid_items(pred, target, weight, ignore_index, n_classes + decisions)
-        if pred.dtype in (torch.float16, torch.bfloat16):
-            pred = pred.float()
-        return class_items(self.scores(pred, decisions), target, valid, weight, zero_is_class=self.use_sigmoid)
+        valid = valid_items(pred, target, weight, ignore_index, n_classes + self.decides_each(n_classes))
+        return class_items(pred, target, valid, weight, zero_is_class=self.use_sigmoid)
 
     def decides_each(self, n_classes: int) -> bool:
         """Whether each channel is a decision of its own, or all of them are one choice."""
         return self.use_sigmoid or n_classes == 1
 
-    def scores(self, pred: Tensor, decisions: bool) -> Tensor:
-        """The scores of logits: here probabilities."""
-        return pred.sigmoid() if decisions else pred.softmax(1)
+    def activation(self, n_classes: int) -> Activation:
+        """Return the name of the function that turns logits into scores, here probabilities."""
+        return 'sigmoid' if self.decides_each(n_classes) else 'softmax'
 
-    def class_losses(self, items: Items) -> ClassLosses:
-        """The loss of each class in each set."""
+    def class_losses(self, items: Items, activation: Activation) -> ClassLosses:
+        """Return the loss of each class in each set, for logits with an activation or for scores without."""
         raise NotImplementedError
 
     def average(self, losses: ClassLosses) -> Tensor:
@@ -108,10 +106,10 @@ class ClassWiseLoss(SetLoss):
 
     def contributions(self, items: Items) -> Tensor:
         """Each item's error times the slope of the loss, of shape [N, P]."""
-        scores = items.scores
+        scores = activate(items.scores, self.activation(items.scores.shape[1]))
         with torch.enable_grad():
             leaf = scores.detach().requires_grad_()
-            (slope,) = torch.autograd.grad(self.average(self.class_losses(items._replace(scores=leaf))), leaf)
+            (slope,) = torch.autograd.grad(self.average(self.class_losses(items._replace(scores=leaf), None)), leaf)
         target = items.target
         if not target.is_floating_point():
             target = target.unsqueeze(1) == torch.arange(scores.shape[1], device=scores.device).view(1, -1, 1)
@@ -120,7 +118,7 @@ class ClassWiseLoss(SetLoss):
 
     @torch.no_grad()
     def jaccard_index(self, items: Items) -> Tensor:
-        """The mean IoU of the decisions, over the pixels of all sets together."""
+        """Return the mean IoU of the decisions by logits, over the pixels of all sets together."""
         scores, target, mass = items
         n_classes = scores.shape[1]
         if not self.decides_each(n_classes):
@@ -132,7 +130,7 @@ class ClassWiseLoss(SetLoss):
                 if target.is_floating_point()
                 else target.unsqueeze(1) == torch.arange(n_classes, device=scores.device).view(1, -1, 1)
             )
-            decided = scores > self.top / 2
+            decided = scores > 0
             mass = mass.unsqueeze(1)
             counts = torch.stack([((decided & true) * mass).sum(2), ((decided | true) * mass).sum(2)], 1).double()
         return mean_jaccard(reduction_over(self.scope)(counts.sum(0)))

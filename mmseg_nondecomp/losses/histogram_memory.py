@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from mmseg_nondecomp.functional.error_histogram import Cells
+from mmseg_nondecomp.functional.error_cells import Cells
 
 
 class HistogramMemory(nn.Module):
@@ -36,6 +36,7 @@ class HistogramMemory(nn.Module):
 
     def remember(self, mass: Tensor) -> None:
         """Keep a histogram [1, C, 2, 3 B + 1] and forget the oldest."""
+        mass = mass.double()
         coarse = mass[..., 1:].unflatten(-1, (-1, 3)).sum(-1)
         latest = torch.cat([mass[..., :1], coarse], -1).unsqueeze(0)
         before = latest.new_zeros(self.batches, *latest.shape[1:]) if self.kept is None else self.kept.to(latest.device)

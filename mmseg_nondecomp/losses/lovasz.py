@@ -4,9 +4,12 @@ from typing import Any
 
 from torch import Tensor
 
-from mmseg_nondecomp.functional.error_histogram import Cells, error_histogram
+from mmseg_nondecomp.functional.activations import Activation, activate
+from mmseg_nondecomp.functional.error_cells import Cells
+from mmseg_nondecomp.functional.error_histogram import error_histogram
 from mmseg_nondecomp.functional.items import Items
-from mmseg_nondecomp.functional.lovasz import ClassLosses, occupancy, shares_of_histogram, sorted_losses
+from mmseg_nondecomp.functional.jaccard_shares import shares_of_cells
+from mmseg_nondecomp.functional.lovasz import ClassLosses, occupancy, sorted_losses
 from mmseg_nondecomp.functional.lovasz_softmax import check_bins
 from mmseg_nondecomp.losses.class_wise import ClassWiseLoss
 from mmseg_nondecomp.losses.histogram_memory import HistogramMemory, loss_of_past
@@ -43,20 +46,23 @@ class LovaszJaccardLoss(ClassWiseLoss):
         self.cells = None if bins is None else cells(bins)
         self.memory = HistogramMemory(memory) if memory else None
 
-    def class_losses(self, items: Items) -> ClassLosses:
-        """The extension for each class in each set."""
+    def class_losses(self, items: Items, activation: Activation) -> ClassLosses:
+        """Return the extension for each class in each set."""
         per_image = self.scope == 'image'
         if self.cells is None:
-            return sorted_losses(items, self.top, per_image)
+            scores = activate(items.scores, activation)
+            return sorted_losses(items._replace(scores=scores), self.top, per_image)
         reduce = reduction_over(self.scope)
-        histogram = error_histogram(*items, self.cells, per_image)
-        mass = reduce(histogram.mass.clone())
+        histogram = error_histogram(*items, self.cells, per_image, activation)
+        mass = histogram.mass
+        if reduce.world_size > 1:
+            mass = reduce(mass.contiguous() if mass.is_floating_point() else mass.long().contiguous())
         if self.memory is None:
-            shares = shares_of_histogram(mass)
+            shares = shares_of_cells(mass)
             losses = reduce.total((histogram.errors * shares).sum((2, 3)))
             return ClassLosses(losses.to(items.scores.dtype), *occupancy(mass))
         past = self.memory.past(mass)
-        shares = shares_of_histogram(mass + past)
+        shares = shares_of_cells(mass + past)
         losses = reduce.total((histogram.errors * shares).sum((2, 3))) + loss_of_past(past, shares, self.cells)
         if self.training:
             self.memory.remember(mass)

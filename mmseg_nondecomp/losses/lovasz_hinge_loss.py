@@ -6,8 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmseg_nondecomp.functional.activations import Activation, activate
 from mmseg_nondecomp.functional.class_average import Classes
-from mmseg_nondecomp.functional.error_histogram import MarginCells
+from mmseg_nondecomp.functional.error_cells import MarginCells
 from mmseg_nondecomp.functional.items import Items, one_of_two
 from mmseg_nondecomp.functional.lovasz import ClassLosses
 from mmseg_nondecomp.functional.prox_lovasz_hinge import MoreauEnvelope, check_lam
@@ -95,22 +96,23 @@ class LovaszHingeLoss(LovaszJaccardLoss):
         self.proximal = proximal
 
     def items(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Items:
-        """Scores one above the logit, and their targets."""
+        """Return the logits of the decisions and their targets."""
         return super().items(one_of_two(pred, target), target, weight, ignore_index)
 
     def decides_each(self, n_classes: int) -> bool:
         """Always: a margin is one decision."""
         return True
 
-    def scores(self, pred: Tensor, decisions: bool) -> Tensor:
-        """What a hinge takes off: its error is max(1 + logit, 0) without the class and max(1 - logit, 0) with it."""
-        return 1 + pred
+    def activation(self, n_classes: int) -> Activation:
+        """Return that of a hinge: its error is max(1 + logit, 0) without the class and max(1 - logit, 0) with it."""
+        return 'margin'
 
-    def class_losses(self, items: Items) -> ClassLosses:
-        """The Lovász hinge of each class in each set, or its envelope."""
+    def class_losses(self, items: Items, activation: Activation) -> ClassLosses:
+        """Return the Lovász hinge of each class in each set, or its envelope."""
         if self.proximal is None:
-            return super().class_losses(items)
+            return super().class_losses(items, activation)
         scores, target, mass = items
+        scores = activate(scores, activation)
         if not target.is_floating_point():
             target = target.unsqueeze(1) == torch.arange(scores.shape[1], device=scores.device).view(1, -1, 1)
         elif not bool(((target == 0) | (target == 1)).all()):

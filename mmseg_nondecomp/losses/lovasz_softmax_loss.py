@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mmseg_nondecomp.functional.class_average import Classes
-from mmseg_nondecomp.functional.error_histogram import ProbabilityCells
+from mmseg_nondecomp.functional.error_cells import ProbabilityCells
 from mmseg_nondecomp.losses.lovasz import LovaszJaccardLoss
 from mmseg_nondecomp.registry import MODELS
 

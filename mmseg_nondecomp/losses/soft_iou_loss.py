@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from mmseg_nondecomp.functional.activations import Activation, activate
 from mmseg_nondecomp.functional.class_average import Classes
 from mmseg_nondecomp.functional.items import Items
 from mmseg_nondecomp.functional.lovasz import ClassLosses
@@ -61,8 +62,9 @@ class SoftIoULoss(ClassWiseLoss):
     ) -> None:
         super().__init__(classes, class_weight, use_sigmoid, scope, loss_weight, loss_name, leaked)
 
-    def class_losses(self, items: Items) -> ClassLosses:
-        """One minus the soft IoU of each class in each set."""
+    def class_losses(self, items: Items, activation: Activation) -> ClassLosses:
+        """Return one minus the soft IoU of each class in each set."""
+        items = items._replace(scores=activate(items.scores, activation))
         processes = reduction_over(self.scope)
         return soft_losses(items, self.scope == 'image', processes.total if processes.world_size > 1 else None)
 

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes
-from mmseg_nondecomp.functional.error_histogram import ProbabilityCells
+from mmseg_nondecomp.functional.error_cells import ProbabilityCells
 from mmseg_nondecomp.metrics.functional.lovasz_jaccard_index import (
     _lovasz_jaccard_index_arg_validation,
     _lovasz_jaccard_index_compute,

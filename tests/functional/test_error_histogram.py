@@ -4,11 +4,13 @@ import numpy as np
 import pytest
 import torch
 
-from mmseg_nondecomp.functional.error_histogram import MarginCells, ProbabilityCells, error_histogram
+from mmseg_nondecomp.functional.activations import activate
+from mmseg_nondecomp.functional.error_cells import MarginCells, ProbabilityCells
+from mmseg_nondecomp.functional.error_histogram import error_histogram
+from mmseg_nondecomp.functional.jaccard_shares import shares_of_cells
 
 CELLS = [ProbabilityCells(4), MarginCells(4)]
 each_cells = pytest.mark.parametrize('cells', CELLS, ids=lambda cells: type(cells).__name__)
-each_bins = pytest.mark.parametrize('bins', [1, 4, 64, 1024, 6000])
 each_dtype = pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=str)
 per_image_or_not = pytest.mark.parametrize('per_image', [False, True])
 
@@ -54,74 +56,11 @@ def histogram_by_loop(scores, target, mass, cells, per_image):
     return counts, sums
 
 
-@each_bins
-@each_dtype
-def test_cells_of_probabilities_are_narrow_and_ordered(bins, dtype):
-    cells = ProbabilityCells(bins)
-    errors = torch.linspace(0, 1, 400_001, dtype=torch.float64)
-    errors = torch.cat([errors, errors[1:] ** 4, 1 - errors[1:] ** 4]).sort().values.to(dtype)
-    cell = cells.of(errors)
-    assert cell.dtype in (torch.int16, torch.int32)
-    assert bool((cell.diff() >= 0).all())
-    assert cell[-1] == cells.number - 1
-    assert bool((cell[errors == 0] == 0).all())
-    assert bool((cell[errors > 1e-14] > 0).all())
-    errors = errors.double()
-    lowest = torch.full((cells.number,), 2.0).double().scatter_reduce_(0, cell.long(), errors, 'amin')
-    highest = torch.zeros(cells.number).double().scatter_reduce_(0, cell.long(), errors, 'amax')
-    slack = 1e-6 if dtype == torch.float32 else 0
-    assert (highest - lowest).max() <= 1 / (2 * bins) + slack
-
-
-@each_bins
-@each_dtype
-def test_cells_of_margins_are_as_fine_as_the_logit_is_small(bins, dtype):
-    cells = MarginCells(bins)
-    errors = torch.linspace(math.asinh(-100), math.asinh(1e8), 400_001, dtype=torch.float64).sinh() / 100 + 1
-    errors = torch.cat([torch.zeros(1), errors.clamp(0, 1e6), torch.tensor([2e6, 1e30, math.inf])]).to(dtype)
-    cell = cells.of(errors)
-    assert cell.dtype in (torch.int16, torch.int32)
-    assert bool((cell.diff() >= 0).all())
-    assert bool((cell[errors == 0] == 0).all())
-    assert bool((cell[errors > 2e-5] > 0).all())
-    assert bool((cell[errors >= 1e6] == cells.number - 1).all())
-    inside, errors = cell[:-3].long(), errors[:-3].double()
-    lowest = torch.full((cells.number,), 1e9).double().scatter_reduce_(0, inside, errors, 'amin')
-    highest = torch.zeros(cells.number).double().scatter_reduce_(0, inside, errors, 'amax')
-    logit = torch.maximum((lowest - 1).abs(), (highest - 1).abs())
-    slack = 1e-6 * (1 + logit) if dtype == torch.float32 else 0
-    assert bool((highest - lowest <= 8.2 / bins * (logit + 0.01) + slack).all())
-
-
-@pytest.mark.parametrize('cells', [ProbabilityCells, MarginCells])
-@each_bins
-def test_centres_lie_in_their_cells(cells, bins):
-    cells = cells(bins)
-    centres = cells.centres(torch.device('cpu'))
-    assert centres.dtype == torch.float64
-    assert centres[0].abs() < 1e-30  # the first cell is for errors of 0
-    assert (centres.diff() > 0).all()
-    assert cells.of(centres)[1:].tolist() == list(range(1, cells.number))
-
-
-@each_dtype
-def test_rounding_beyond_the_range_does_not_change_the_end(dtype):
-    step = torch.finfo(dtype).eps
-    cells = ProbabilityCells(64)
-    assert cells.of(torch.tensor([-step, 1 + step], dtype=dtype)).tolist() == [0, cells.number - 1]
-    assert MarginCells(64).of(torch.tensor([-step, -1.0, -math.inf], dtype=dtype)).tolist() == [0, 0, 0]
-
-
 @each_dtype
 def test_an_error_a_rounding_above_one_is_counted_with_the_largest(dtype):
     scores = torch.tensor([[[1 + torch.finfo(dtype).eps, -torch.finfo(dtype).eps]]], dtype=dtype)
     found = error_histogram(scores, torch.tensor([[1, 0]]), torch.ones(1, 2, dtype=torch.int32), CELLS[0], False)
     assert found.mass[0, 0, :, -1].tolist() == [1, 1]
-
-
-@pytest.mark.parametrize('cells', [ProbabilityCells(4), MarginCells(4)])
-def test_the_cell_of_a_nan_exists(cells):
-    assert 0 <= cells.of(torch.tensor([math.nan])).item() < cells.number
 
 
 @each_kind
@@ -133,7 +72,7 @@ def test_counts_and_sums_are_those_of_a_loop(kind, cells, per_image, n_pixels):
     scores = margins(scores, cells)
     found = error_histogram(scores, target, mass, cells, per_image)
     counts, sums = histogram_by_loop(scores, target, mass, cells, per_image)
-    torch.testing.assert_close(found.mass, counts, rtol=1e-13, atol=1e-15)
+    torch.testing.assert_close(found.mass.double(), counts, rtol=1e-13, atol=1e-15)
     torch.testing.assert_close(found.errors, sums, rtol=1e-13, atol=1e-15)
 
 
@@ -152,7 +91,7 @@ def test_how_many_pixels_are_worked_on_at_a_time_is_no_matter(kind, cells, eleme
         return *found, torch.autograd.grad((found.errors * upstream).sum(), scores)[0]
 
     expected = run()
-    monkeypatch.setattr('mmseg_nondecomp.functional.error_histogram.ELEMENTS_AT_A_TIME', elements)
+    monkeypatch.setattr('mmseg_nondecomp.functional.error_histogram.BLOCK', elements)
     for part, other in zip(run(), expected, strict=True):
         torch.testing.assert_close(part, other, rtol=1e-14, atol=0)
 
@@ -200,9 +139,10 @@ def test_histograms_of_parts_add_up_to_that_of_the_whole(kind, cells):
         for part in (slice(0, 17), slice(17, None))
     ]
     for name in ('mass', 'errors'):
-        total = getattr(whole, name)
-        torch.testing.assert_close(getattr(images, name).sum(0, keepdim=True), total, rtol=1e-13, atol=1e-15)
-        torch.testing.assert_close(sum(getattr(h, name) for h in halves), total, rtol=1e-13, atol=1e-15)
+        total = getattr(whole, name).double()
+        of_images, of_halves = getattr(images, name).sum(0, keepdim=True), sum(getattr(h, name) for h in halves)
+        torch.testing.assert_close(of_images.double(), total, rtol=1e-13, atol=1e-15)
+        torch.testing.assert_close(of_halves.double(), total, rtol=1e-13, atol=1e-15)
 
 
 @each_cells
@@ -286,3 +226,38 @@ def test_nothing_gives_an_empty_histogram(shape, per_image):
     assert found.mass.eq(0).all()
     found.errors.sum().backward()
     assert scores.grad.shape == shape
+
+
+@each_kind
+@each_cells
+@per_image_or_not
+def test_the_order_of_the_pixels_does_not_matter(kind, cells, per_image):
+    scores, target, mass = scene(kind, n_pixels=300)
+    scores = margins(scores, cells)
+    order = torch.randperm(300, generator=torch.Generator().manual_seed(0))
+    found = error_histogram(scores, target, mass, cells, per_image).mass
+    permuted = error_histogram(scores[..., order], target[..., order], mass[:, order], cells, per_image).mass
+    if kind == 'labels':
+        assert found.dtype == torch.int32
+        assert torch.equal(permuted, found)
+        assert torch.equal(shares_of_cells(permuted), shares_of_cells(found))
+    torch.testing.assert_close(permuted, found, rtol=1e-13, atol=1e-15)
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ('cells', 'activation'),
+    [(ProbabilityCells(64), 'softmax'), (ProbabilityCells(64), 'sigmoid'), (MarginCells(64), 'margin')],
+)
+@pytest.mark.parametrize('elements', [40, 1 << 17])
+def test_an_activation_in_blocks_is_the_activation_of_all(kind, cells, activation, elements, monkeypatch):
+    monkeypatch.setattr('mmseg_nondecomp.functional.error_histogram.BLOCK', elements)
+    logits, target, mass = scene(kind)
+    logits = (8 * logits - 4).requires_grad_()
+    found = error_histogram(logits, target, mass, cells, False, activation)
+    expected = error_histogram(activate(logits, activation), target, mass, cells, False)
+    assert torch.equal(found.mass, expected.mass)
+    torch.testing.assert_close(found.errors, expected.errors, rtol=1e-14, atol=0)
+    upstream = torch.rand(1, 3, 2, cells.number, generator=torch.Generator().manual_seed(0)).double()
+    gradients = [torch.autograd.grad((h.errors * upstream).sum(), logits)[0] for h in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-15)

@@ -108,12 +108,12 @@ def test_the_label_of_the_only_class(zero_is_class, expected):
     assert found.target.tolist() == [expected]
 
 
-def test_what_is_ignored_has_no_mass_and_a_harmless_target():
+def test_ignored_items_have_no_mass_and_no_class():
     valid = torch.tensor([[True, False, True]])
     weight = torch.tensor([[0.5, math.nan, 2.0]])
     found = items(torch.zeros(1, 2, 3), torch.tensor([[1, 255, 0]]), valid, weight)
     assert found.mass.tolist() == [[0.5, 0.0, 2.0]]
-    assert found.target.tolist() == [[1, 0, 0]]
+    assert found.target.tolist() == [[1, 2, 0]]
     shares = torch.tensor([[[0.3, math.nan, 1.0], [0.7, -9.0, 0.0]]])
     assert (
         items(torch.zeros(1, 2, 3), shares, valid).target.tolist()

@@ -7,9 +7,11 @@ import pytest
 import torch
 from reference import lovasz as reference
 
-from mmseg_nondecomp.functional.error_histogram import MarginCells, ProbabilityCells, error_histogram
+from mmseg_nondecomp.functional.error_cells import MarginCells, ProbabilityCells
+from mmseg_nondecomp.functional.error_histogram import error_histogram
 from mmseg_nondecomp.functional.items import Items
-from mmseg_nondecomp.functional.lovasz import binned_losses, occupancy, shares_of_histogram, sorted_losses
+from mmseg_nondecomp.functional.jaccard_shares import shares_of_cells
+from mmseg_nondecomp.functional.lovasz import binned_losses, occupancy, sorted_losses
 
 BINS = 64
 each_kind = pytest.mark.parametrize('kind', ['labels', 'weights', 'several labels'])
@@ -139,7 +141,7 @@ def test_the_sum_of_histograms_has_the_loss_of_all_images_and_not_the_mean_of_th
     items, cells = scene(kind), ProbabilityCells(1024)
     parts = [error_histogram(*(part[n : n + 1] for part in items), cells, False) for n in range(3)]
     mass, errors = sum(part.mass for part in parts), sum(part.errors for part in parts)
-    found = (errors * shares_of_histogram(mass)).sum((2, 3))
+    found = (errors * shares_of_cells(mass)).sum((2, 3))
     torch.testing.assert_close(found, binned_losses(items, cells, False).losses, rtol=1e-12, atol=0)
     np.testing.assert_allclose(found, losses_by_levels(items, 1.0, False), atol=1 / 2048)
     of_images = losses_by_levels(items, 1.0, True)[:2].mean(0)
@@ -150,6 +152,6 @@ def test_the_sum_of_histograms_has_the_loss_of_all_images_and_not_the_mean_of_th
 @per_image_or_not
 def test_shares_of_a_histogram_add_up_to_one_for_each_set_with_items(kind, per_image):
     histogram = error_histogram(*scene(kind), ProbabilityCells(BINS), per_image)
-    total = (histogram.mass * shares_of_histogram(histogram.mass)).sum((2, 3))
+    total = (histogram.mass * shares_of_cells(histogram.mass)).sum((2, 3))
     _, filled = occupancy(histogram.mass)
     torch.testing.assert_close(total, filled.double().unsqueeze(1).expand_as(total), rtol=1e-8, atol=0)

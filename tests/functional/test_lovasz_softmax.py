@@ -8,7 +8,7 @@ from reference import lovasz as reference
 from torchmetrics.functional.classification import multiclass_jaccard_index
 
 from mmseg_nondecomp.functional import lovasz_softmax
-from mmseg_nondecomp.functional.error_histogram import ProbabilityCells
+from mmseg_nondecomp.functional.error_cells import ProbabilityCells
 
 LOGITS = {
     'random': lambda x, labels: x,

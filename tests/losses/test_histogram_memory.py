@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mmseg_nondecomp.functional.error_histogram import ProbabilityCells
+from mmseg_nondecomp.functional.error_cells import ProbabilityCells
 from mmseg_nondecomp.losses.histogram_memory import HistogramMemory, loss_of_past
 
 BINS = 8

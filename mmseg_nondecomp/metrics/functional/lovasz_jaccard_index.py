@@ -3,8 +3,9 @@
 from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes
-from mmseg_nondecomp.functional.error_histogram import ProbabilityCells, error_histogram
-from mmseg_nondecomp.functional.lovasz import shares_of_histogram
+from mmseg_nondecomp.functional.error_cells import ProbabilityCells
+from mmseg_nondecomp.functional.error_histogram import error_histogram
+from mmseg_nondecomp.functional.jaccard_shares import shares_of_cells
 from mmseg_nondecomp.functional.lovasz_softmax import check_bins
 from mmseg_nondecomp.metrics.functional.jaccard_average import check_jaccard_arguments, count_decided, jaccard_average
 from mmseg_nondecomp.metrics.segmentation import probability_items, type_of_value
@@ -75,5 +76,5 @@ def _lovasz_jaccard_index_compute(
     mass: Tensor, errors: Tensor, decided: Tensor, classes: Classes, average: str | None, ignore_index: int | None
 ) -> Tensor:
     mass = mass.double()
-    losses = (errors * shares_of_histogram(mass.unsqueeze(0))[0]).sum((1, 2))
+    losses = (errors * shares_of_cells(mass)).sum((1, 2))
     return jaccard_average(1 - losses, mass[:, 1].sum(1) > 0, decided, classes, average, ignore_index)
