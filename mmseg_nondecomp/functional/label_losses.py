@@ -63,7 +63,8 @@ def label_loss(
         losses = losses * _without(ignored, weight)
     if reduction == 'none':
         return losses
-    return losses.sum() if reduction == 'sum' else losses.sum() / valid.sum().clamp(min=1)
+    n_valid = max(1, valid.numel()) if ignored is None else valid.sum().clamp(min=1)
+    return losses.sum() if reduction == 'sum' else losses.sum() / n_valid
 
 
 def _without(ignored: Tensor | None, values: Tensor) -> Tensor:

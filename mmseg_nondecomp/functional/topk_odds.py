@@ -22,7 +22,7 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional.elementary_symmetric import (
     common_unit,
-    scaled,
+    scaled_exp,
     sums_dtype,
     sums_gradient,
     symmetric_sums,
@@ -30,7 +30,7 @@ from mmseg_nondecomp.functional.elementary_symmetric import (
 from mmseg_nondecomp.functional.items import can_be_read
 from mmseg_nondecomp.functional.topk_settings import check_k
 
-BLOCK = 2**17
+BLOCK = 2**16
 """Number of scores that are worked on at a time on the CPU, for its cache."""
 SMALL_TEMPERATURE = 1e-20
 """Scores divided by less than this may be beyond the range of float32."""
@@ -104,13 +104,14 @@ def _odds(scores: Tensor, target: Tensor, k: int, scale: float, needs_gradient: 
     unit = common_unit(scores, k, scale)
     if unit is None:
         return _odds_of_any_range(scores, target, k, scale, needs_gradient)
-    e = scores.scatter(-1, target, -math.inf).sub_(unit).div_(scale).exp_()
+    e = (scores - unit).div_(scale).exp_()
+    own, e = e.gather(-1, target), e.scatter(-1, target, 0)
     sums, prefixes = symmetric_sums(e, k)
-    beside, without = sums[:, k - 1 :].unbind(-1)
-    odds = (without / beside).log() + (unit - scores.gather(-1, target).squeeze(-1)) / scale
+    beside, without = sums[:, k - 1 : k], sums[:, k:]
+    odds = (without / (beside * own)).log().squeeze(-1)
     if not needs_gradient:
         return odds, None
-    seeds = F.pad(torch.stack([-1 / beside, 1 / without], -1), (k - 2, 0))
+    seeds = F.pad(torch.cat([-1 / beside, 1 / without], -1), (k - 2, 0))
     return odds, (sums_gradient(e, prefixes, seeds) * e).scatter_(-1, target, -1)
 
 
@@ -123,7 +124,7 @@ def _odds_of_any_range(
     is_certain = y.amin(-1, keepdim=True) == -math.inf
     y = y.masked_fill(is_certain, 0)
     unit = (y[:, -1:] + 0 * y[:, :1]).detach()  # NaN beside inf
-    e, log_size = scaled(((others.scatter(-1, places, -math.inf) - unit) / scale).exp(), k)
+    e, log_size = scaled_exp((others.scatter(-1, places, -math.inf) - unit) / scale, k)
     sums, prefixes = symmetric_sums(e, k)
     z = ((unit - y) / scale).exp()
     # Row l is without the l-th, the last row with all.
@@ -177,7 +178,7 @@ def _odds_of_all(scores: Tensor, k: int, scale: float) -> Tensor:
     y = y.masked_fill(is_certain, 0)
     highest = (y[:, -1:] + 0 * y[:, :1]).detach()  # NaN beside inf
     unit = torch.where(is_last, highest, following).detach()
-    e, log_size = scaled(((scores.to(dtype).scatter(-1, places, -math.inf) - unit) / scale).exp(), k)
+    e, log_size = scaled_exp((scores.to(dtype).scatter(-1, places, -math.inf) - unit) / scale, k)
     sums, prefixes = symmetric_sums(e, k + 1)
     tiny = torch.finfo(dtype).tiny
 
