@@ -35,14 +35,14 @@ from torch import Tensor
 from mmseg_nondecomp.functional.selection import Reduce, upper_bin_edge
 
 NEWTON_STEPS = 5
-"""Two reach rounding error on the losses of a network; adversarial sets with ``m`` just above an integer need five to
+"""Three reach rounding error on the losses of a network; adversarial sets with ``m`` just above an integer need five to
 gain the last 1e-6."""
 
 LARGEST_EXPONENT = 7
 """Up to which exponent powers of float32 numbers, and sums of them, are in the range of float64."""
 
 N_CELLS = 2040
-"""Number of sign, exponent and three bits of mantissa of the non-negative finite float32 numbers."""
+"""Number of cells of the non-negative finite float32 numbers: they agree in exponent and three bits of mantissa."""
 
 SMALLEST = 1e-300
 """A positive number to divide by instead of 0."""
@@ -210,7 +210,8 @@ def _upper_bound(losses: Tensor, q: float, m: Tensor, reduce: Reduce) -> Tensor:
     counts = torch.zeros(len(losses), N_CELLS, dtype=torch.int32, device=losses.device)
     one = torch.ones((), dtype=torch.int32, device=losses.device)
     counts = reduce(counts.scatter_add_(1, cells, one.expand_as(cells)))
-    tails = (counts * ends.view(torch.float32).double().pow(q)).cumsum(1).clamp_(min=SMALLEST)
+    tails = counts * ends.view(torch.float32).double().pow(q)
+    tails = tails.log_().logcumsumexp(1).exp_().clamp_(min=SMALLEST)  # a deterministic cumsum, on CUDA too
     up_to = counts.cumsum(1)
     t = (m - up_to[:, -1:] + up_to) / tails
     return t.amax(1, keepdim=True).pow(-1 / q)
