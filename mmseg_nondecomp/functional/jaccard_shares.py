@@ -76,8 +76,7 @@ def _shares_of_cells(mass: Tensor) -> Tensor:
     # Integers are added as integers. A class that is absent has as much foreground as makes the first cell that has any
     # pixel bring the whole loss.
     intersection = foreground.cumsum(-1).double().clamp_(min=NOTHING)
-    union = intersection[..., -1:] + _before(background.flip(-1)).flip(-1).double()
-    background, foreground = mass.double().unbind(-2)
+    union = intersection[..., -1:] + _before(background.flip(-1)).flip(-1)
     r = (background / union).clamp_(min=1e-300)
     # log(1 + r) / r, and (log(1 + r) - r / (1 + r)) / r², by its series where the difference would cancel.
     phi = torch.log1p(r).div_(r)

@@ -89,7 +89,6 @@ def soft_sums(items: Items, per_image: bool) -> tuple[Tensor, Tensor, Tensor, Te
         label = target.clamp(max=n_classes - 1).unsqueeze(1)
         scores, hit = label_scores(scores, label, ignored.unsqueeze(1), 0)
         hit = hit.squeeze(1).double() * mass if mass.is_floating_point() else hit.squeeze(1).double()
-        target = target.masked_fill(ignored, n_classes)
         predicted = _sums(scores, mass, per_image)
         if not per_image:
             target, hit, mass = (part.reshape(1, -1) for part in (target, hit, mass))
