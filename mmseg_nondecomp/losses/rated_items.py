@@ -149,10 +149,10 @@ class LabelledItems(RatedItems):
 
 @dataclass
 class WeightedItems(RatedItems):
-    """Items that count as much as their weights say, and in part as positives and in part as negatives."""
+    """Items that count as much as their weights say, in part as positives and in part as negatives; or of one query."""
 
     positive: Tensor
-    """How much an item counts as a positive of the query, of shape [N, Q, P]."""
+    """How much an item counts as a positive of the query, or whether it is one, of shape [N, Q, P]."""
     negative: Tensor
     """How much it counts as a negative."""
 
@@ -167,11 +167,13 @@ class WeightedItems(RatedItems):
 
     def counts(self, own: Tensor, others: Tensor) -> Tensor:  # noqa: D102
         parts = self.positive, self.negative, own * self.positive, others * self.negative
-        return torch.stack([part.sum((0, 2), dtype=torch.float64) for part in parts], 1)
+        dtype = torch.int32 if self.positive.dtype == torch.bool else torch.float64
+        return torch.stack([part.sum((0, 2), dtype=dtype) for part in parts], 1).double()
 
     def totals(self, own: Tensor, others: Tensor) -> Tensor:  # noqa: D102
-        parts = own * self.positive, others * self.negative
-        return torch.stack([part.sum((0, 2)).double() for part in parts], 1)
+        if self.positive.dtype != torch.bool:
+            own, others = own * self.positive, others * self.negative
+        return torch.stack([own.sum((0, 2)), others.sum((0, 2))], 1).double()
 
 
 def rated_items(
@@ -192,7 +194,9 @@ def rated_items(
     else:
         own = labels.unsqueeze(1) == torch.arange(n_classes, device=pred.device).view(1, -1, 1)
         if weight is None:
-            return LabelledItems(scores, labels, mass, own)
+            items = LabelledItems(scores, labels, mass, own)
+            # Gathering the one score there is takes longer than masking all.
+            return items if n_classes > 1 else WeightedItems(scores, *items.amounts())
         shares = own.to(scores.dtype)
     positive = mass.to(scores.dtype).unsqueeze(1) * shares
     return WeightedItems(scores, positive, mass.to(scores.dtype).unsqueeze(1) - positive)
