@@ -38,7 +38,7 @@ def smooth_topk_loss(
 ) -> Tensor:
     r"""The smooth top-k loss.
 
-    Cost and memory grow with C k. Shares of labels (mixup) cost about three times as much as single labels, since
+    Cost and memory grow with C k. Shares of labels (mixup) cost about ten times as much as single labels, since
     each label is left out in turn.
 
     Args:

@@ -3,7 +3,8 @@
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.elementary_symmetric import log_elementary_symmetric
+from mmseg_nondecomp.functional.elementary_symmetric import BLOCK, log_elementary_symmetric
+from mmseg_nondecomp.functional.items import can_be_read
 from mmseg_nondecomp.functional.topk_settings import check_k
 
 
@@ -38,9 +39,16 @@ def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
     check_k(k, scores.shape[-1])
     if not scores.is_floating_point():
         raise TypeError(f'Parameter `scores` should be a floating-point tensor. Found {scores.dtype}.')
+    rows = scores.reshape(-1, scores.shape[-1])
+    blocks = rows.split(max(1, BLOCK // scores.shape[-1])) if can_be_read(scores) else [rows]
+    marginals = torch.cat([_marginals(block, k) for block in blocks]).view_as(scores)
+    return marginals / k if normalize else marginals
+
+
+def _marginals(scores: Tensor, k: int) -> Tensor:
     differentiable = torch.is_grad_enabled() and scores.requires_grad
     with torch.inference_mode(False), torch.enable_grad():
-        x = scores if scores.requires_grad else scores.detach().clone().requires_grad_()
+        x = scores if differentiable else scores.detach().clone().requires_grad_()
         total = log_elementary_symmetric(x, k)[..., k].sum()
         (marginals,) = torch.autograd.grad(total, x, create_graph=differentiable)
-    return marginals / k if normalize else marginals
+    return marginals

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmseg_nondecomp.functional.elementary_symmetric import (
+    BLOCK,
     common_unit,
     scaled_exp,
     sums_dtype,
@@ -30,8 +31,6 @@ from mmseg_nondecomp.functional.elementary_symmetric import (
 from mmseg_nondecomp.functional.items import can_be_read
 from mmseg_nondecomp.functional.topk_settings import check_k
 
-BLOCK = 2**16
-"""Number of scores that are worked on at a time on the CPU, for its cache."""
 SMALL_TEMPERATURE = 1e-20
 """Scores divided by less than this may be beyond the range of float32."""
 
