@@ -11,7 +11,7 @@ from mmseg_nondecomp.functional.class_average import Classes, check_classes, cla
 from mmseg_nondecomp.functional.items import Items, class_items, number_of_classes, valid_items
 from mmseg_nondecomp.functional.jaccard_counts import jaccard_counts, mean_jaccard
 from mmseg_nondecomp.functional.lovasz import ClassLosses
-from mmseg_nondecomp.losses.base import SetLoss, check_reduction
+from mmseg_nondecomp.losses.base import SetLoss
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
 from mmseg_nondecomp.losses.scope import reduction_over
 
@@ -44,42 +44,16 @@ class ClassWiseLoss(SetLoss):
         self.use_sigmoid = bool(use_sigmoid)
         self.register_buffer('class_weight', class_weights(class_weight), persistent=False)
 
-    def forward(
-        self,
-        pred: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-        ignore_index: int | None = None,
-        **kwargs: Any,
+    def value(
+        self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, reduction: str, **_: Any
     ) -> Tensor:
-        """The loss, in the call form of any of the three toolboxes.
-
-        Args:
-            pred: Logits, of shape [N, C, *].
-            target: Class indices [N, *], or a share for each class [N, C, *].
-            weight: How much each pixel counts [N, *]; 0 takes it out of the set.
-            avg_factor: Accepted and not used: the loss is a ratio by definition.
-            reduction_override: With ``'none'``, what each pixel contributes, of shape [N, *], with the gradient of the
-                loss. Anything else is the one loss.
-            ignore_index: The label that takes a pixel out of the set. By default 255, where it cannot be a class.
-            **kwargs: What a head passes to losses of other kinds.
-
-        Returns:
-            A scalar; 0, attached to the graph, if no class counts.
-
-        Raises:
-            TypeError: If a dtype does not fit.
-            ValueError: If a shape does not fit or a label is no class.
-        """
-        check_reduction(reduction_override)
+        """Compute the average of the losses of the classes, or the terms of the pixels."""
         items = self.items(pred, target, weight, ignore_index)
-        if reduction_override == 'none':
-            return self.loss_weight * self.contributions(items).view(len(pred), *pred.shape[2:])
+        if reduction == 'none':
+            return self.contributions(items).view(len(pred), *pred.shape[2:])
         if is_logged():
             log_scalar(f'{self.loss_name}_miou', self.jaccard_index(items))
-        return self.loss_weight * self.average(self.class_losses(items, self.activation(items.scores.shape[1])))
+        return self.average(self.class_losses(items, self.activation(items.scores.shape[1])))
 
     def items(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Items:
         """Return the logits of the call and their targets, class by class."""

@@ -11,7 +11,7 @@ from mmseg_nondecomp.functional.class_average import class_average, class_weight
 from mmseg_nondecomp.functional.direct_ap_loss import check_binary, check_mode
 from mmseg_nondecomp.functional.items import class_items, number_of_classes, valid_items
 from mmseg_nondecomp.functional.loss_augmented_ranking import check_epsilon
-from mmseg_nondecomp.losses.base import SetLoss, check_reduction
+from mmseg_nondecomp.losses.base import SetLoss
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
 from mmseg_nondecomp.losses.queries import LARGEST, Queries
 
@@ -33,6 +33,7 @@ class DirectLoss(SetLoss):
     It has what MMDetection asks of a classification loss that chooses its own channels, activation and accuracy.
     """
 
+    has_terms = False
     custom_cls_channels = True
     custom_activation = True
     custom_accuracy = True
@@ -77,51 +78,17 @@ class DirectLoss(SetLoss):
         self.has_background_column = bool(background_column)
         self.register_buffer('class_weight', class_weights(class_weight), persistent=False)
 
-    def forward(
-        self,
-        pred: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-        ignore_index: int | None = None,
-        **kwargs: Any,
+    def value(
+        self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, reduction: str, **_: Any
     ) -> Tensor:
-        """The loss, in the call form of any of the three toolboxes.
-
-        Args:
-            pred: Scores, of shape [N, C, *].
-            target: Class indices [N, *], of which C is none of the classes, or a share for each class [N, C, *], of
-                which those above a half are positives. With a single channel, its class is label 0 of items [N], as
-                MMDetection has it, and label 1 of maps [N, *], as MMSegmentation has it.
-            weight: 1 for items that count and 0 for those that do not, of shape [N, *].
-            avg_factor: Accepted and not used: the loss is a mean over classes and sets.
-            reduction_override: Anything but ``'none'``: a set has a loss, its items have none.
-            ignore_index: The label that takes an item out. By default 255, where it cannot be a class.
-            **kwargs: What a head passes to losses of other kinds.
-
-        Returns:
-            A scalar; 0, attached to the graph, if there is nothing to compare.
-
-        Raises:
-            TypeError: If a dtype does not fit.
-            ValueError: If a shape does not fit, a label is no class, a weight is neither 0 nor 1, or the loss of each
-                item is asked for.
-        """
-        check_reduction(reduction_override)
-        if reduction_override == 'none':
-            raise ValueError(
-                f'Parameter `reduction_override` should not be "none" for {type(self).__name__}: the measure is one of '
-                'all items together. Heads that need the loss of each item, as PAAHead does, take an elementwise loss '
-                'such as FocalLoss; ATSSHead and FCOSHead take this one. Found "none".'
-            )
+        """Compute the average of the losses of the queries."""
         queries = self.shared(self.queries(pred, target, weight, ignore_index))
         losses, counted, filled = self.losses(queries, self.mode)
         if is_logged():
             self.log(queries, losses, counted)
         # What is no number is shown, even where the class does not count.
         shown = counted | losses.isnan()
-        return self.loss_weight * class_average(losses, shown, filled, 'present', self.class_weight)
+        return class_average(losses, shown, filled, 'present', self.class_weight)
 
     def queries(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Queries:
         """Return each class of each image as one query."""

@@ -10,7 +10,7 @@ from mmseg_nondecomp.functional.class_average import class_weights
 from mmseg_nondecomp.functional.items import number_of_classes, valid_items
 from mmseg_nondecomp.functional.max_pooling import check_p, check_ratio, pooled_items, pooling_weights
 from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, cross_entropy, focal
-from mmseg_nondecomp.losses.base import SetLoss, check_reduction
+from mmseg_nondecomp.losses.base import SetLoss
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
 from mmseg_nondecomp.losses.registered_pixel_loss import RegisteredPixelLoss
 from mmseg_nondecomp.losses.scope import reduction_over, rows_of
@@ -96,36 +96,10 @@ class LossMaxPooling(SetLoss):
         self.pixel_loss = pixel_loss if isinstance(pixel_loss, str) else RegisteredPixelLoss(pixel_loss, class_weight)
         self.register_buffer('class_weight', class_weights(class_weight), persistent=False)
 
-    def forward(
-        self,
-        pred: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-        ignore_index: int | None = None,
-        **kwargs: Any,
+    def value(
+        self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, reduction: str, **_: Any
     ) -> Tensor:
-        """The pooled loss, in the call form of any of the three toolboxes.
-
-        Args:
-            pred: Logits, of shape [N, C, *].
-            target: Class indices [N, *], or probabilities [N, C, *].
-            weight: A factor for each pixel [N, *]; 0 takes the pixel out of the set.
-            avg_factor: Accepted and not used: the pooled loss is a mean by definition.
-            reduction_override: With ``'none'``, the terms w* · ℓ of the sum, of shape [N, *]. Anything else is
-                the one pooled loss.
-            ignore_index: The label that takes a pixel out of the set. By default 255, where it cannot be a class.
-            **kwargs: What a head passes to losses of other kinds.
-
-        Returns:
-            A scalar; 0, attached to the graph, if no pixel is left.
-
-        Raises:
-            TypeError: If a dtype does not fit.
-            ValueError: If a shape does not fit or a label is no class.
-        """
-        check_reduction(reduction_override)
+        """Compute the pooled loss, or the terms w* · ℓ."""
         losses, valid = self.pixel_losses(pred, target, weight, ignore_index)
         reduce = reduction_over(self.scope)
         rows, valid_rows = rows_of(losses, self.scope), rows_of(valid, self.scope)
@@ -135,9 +109,9 @@ class LossMaxPooling(SetLoss):
             log_scalar(f'{self.loss_name}_support', support.mean())
         n_sets = (sizes.n > 0).sum().clamp(min=1)
         terms = rows * weights
-        if reduction_override == 'none':
-            return (terms / n_sets * (self.loss_weight * reduce.world_size)).view_as(losses)
-        return self.loss_weight * reduce.total(terms.sum() / n_sets)
+        if reduction == 'none':
+            return (terms / n_sets * reduce.world_size).view_as(losses)
+        return reduce.total(terms.sum() / n_sets)
 
     def pixel_losses(
         self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None

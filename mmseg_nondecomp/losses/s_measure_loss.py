@@ -8,7 +8,6 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
 from mmseg_nondecomp.functional.rate_problem import AREAS, rate_problem
-from mmseg_nondecomp.losses.base import check_reduction
 from mmseg_nondecomp.losses.dual_ascent_loss import DualAscentLoss
 from mmseg_nondecomp.losses.dual_state import LITTLE, DualState, StepSizes, negatives_for_each
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
@@ -102,6 +101,7 @@ class SMeasureLoss(DualAscentLoss):
         https://arxiv.org/abs/1909.12398
     """
 
+    has_terms = False
     class_weight: Tensor | None
 
     def __init__(
@@ -160,42 +160,26 @@ class SMeasureLoss(DualAscentLoss):
         self.use_sigmoid = bool(use_sigmoid)
         self.register_buffer('class_weight', class_weights(class_weight), persistent=False)
 
-    def forward(
+    def value(
         self,
         pred: Tensor,
         target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-        ignore_index: int | None = None,
+        weight: Tensor | None,
+        ignore_index: int | None,
+        reduction: str,
         ids: Tensor | None = None,
-        **kwargs: Any,
+        **_: Any,
     ) -> Tensor:
-        """The Lagrangian, in the call form of any of the three toolboxes.
+        """Compute the average of the Lagrangians of the queries.
 
         Args:
-            pred: Scores, of shape [N, C, *].
-            target: Class indices [N, *], of which C is none of the classes, or a share for each class [N, C, *].
-            weight: How much each item counts [N, *]; 0 takes it out.
-            avg_factor: Accepted and not used: rates are means.
-            reduction_override: Anything but ``'none'``: a set has a loss, its items have none.
-            ignore_index: The label that takes an item out. By default 255, where it cannot be a class.
+            pred: As for `forward`, and so are the others.
+            target: Class indices, of which C is none of the classes, or soft labels.
+            weight: How much each item counts.
+            ignore_index: The label that removes an item.
+            reduction: The loss has no terms.
             ids: With ``per_example``, a number for each example that stays the same, int64 of shape [N].
-            **kwargs: What a head passes to losses of other kinds.
-
-        Returns:
-            A scalar; 0, attached to the graph, if there is nothing to rate.
-
-        Raises:
-            TypeError: If a dtype does not fit.
-            ValueError: If a shape does not fit, a label is no class, or ``ids`` are missing.
         """
-        check_reduction(reduction_override)
-        if reduction_override == 'none':
-            raise ValueError(
-                'Parameter `reduction_override` should not be "none" for SMeasureLoss: the measure is one of all items '
-                'together. Found "none".'
-            )
         observes = self.training and torch.is_grad_enabled()
         if observes and self.follows_runner:
             self.keep_time()
@@ -214,7 +198,7 @@ class SMeasureLoss(DualAscentLoss):
         if observes:
             self._observe(items, state, of_all, ids)
         filled = counts.any().view(1)
-        return self.loss_weight * class_average(
+        return class_average(
             losses.unsqueeze(0), (present & filled).unsqueeze(0), filled, self.classes, self.class_weight
         )
 

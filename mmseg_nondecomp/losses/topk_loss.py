@@ -9,7 +9,7 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional.label_losses import Labelled, label_loss
 from mmseg_nondecomp.functional.topk_settings import check_k_weights, check_margin
-from mmseg_nondecomp.losses.base import SetLoss, check_reduction
+from mmseg_nondecomp.losses.base import SetLoss
 from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
 
 
@@ -39,37 +39,11 @@ class TopKLoss(SetLoss):
         self.shares = {k: weight / sum(weights) for k, weight in zip(ks, weights, strict=True)}
         self.margin = margin
 
-    def forward(
-        self,
-        pred: Tensor,
-        target: Tensor,
-        weight: Tensor | None = None,
-        avg_factor: float | None = None,
-        reduction_override: str | None = None,
-        ignore_index: int | None = None,
-        **kwargs: Any,
+    def value(
+        self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, reduction: str, **_: Any
     ) -> Tensor:
-        """The loss, in the call form of any of the three toolboxes.
-
-        Args:
-            pred: Scores, of shape [N, C, *].
-            target: Class indices [N, *], or a share for each class [N, C, *].
-            weight: A factor for each item [N, *]; 0 removes it.
-            avg_factor: Accepted and not used: the mean is over the items that count.
-            reduction_override: ``'none'`` for the loss of each item, of shape [N, *], ``'sum'`` for their sum.
-            ignore_index: The label that removes an item. By default 255, where it cannot be a class.
-            **kwargs: What a head passes to losses of other kinds.
-
-        Returns:
-            A scalar; 0, attached to the graph, if nothing counts.
-
-        Raises:
-            TypeError: If a dtype does not fit.
-            ValueError: If a shape does not fit, a label is no class, or there are no more than k classes.
-        """
-        check_reduction(reduction_override)
-        reduction = reduction_override or 'mean'
-        return self.loss_weight * label_loss(self.all_losses, pred, target, weight, ignore_index, reduction, 'pred')
+        """Compute the mean of the losses of the items, their sum, or the losses."""
+        return label_loss(self.all_losses, pred, target, weight, ignore_index, reduction, 'pred')
 
     def all_losses(self, items: Labelled) -> Tensor:
         """The loss of each item, over all k, of shape [N, *]."""
