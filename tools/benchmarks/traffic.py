@@ -45,21 +45,21 @@ CELLS = '8·(2^12 + 1)'
 LOGGED = '16·C'
 """The intersections and unions of the mean IoU in the log."""
 CANDIDATES = {
-    'LossMaxPooling': Candidate(lambda: LossMaxPooling(scope='world'), f'8 + 8 + {CELLS} + 7·16 + 4'),
+    'LossMaxPooling': Candidate(lambda: LossMaxPooling(scope='world'), '8 + 4·2040 + 5·16 + 4'),
     'LossMaxPooling, p = 1': Candidate(
-        lambda: LossMaxPooling(p=1, scope='world'), f'8 + 8 + 2·{CELLS} + 8·(2^8 + 1) + 16 + 4'
+        lambda: LossMaxPooling(p=1, scope='world'), f'8 + 2·{CELLS} + 8·(2^8 + 1) + 16 + 4'
     ),
     'LovaszSoftmaxLoss': Candidate(lambda: LovaszSoftmaxLoss(scope='world'), f'16·C·(3·1024 + 1) + 8·C + {LOGGED}'),
     'LovaszHingeLoss': Candidate(lambda: LovaszHingeLoss(scope='world'), f'16·C·(3·4096 + 1) + 8·C + {LOGGED}'),
     'SoftIoULoss': Candidate(lambda: SoftIoULoss(scope='world'), f'32·C + {LOGGED}'),
-    'SMeasureLoss': Candidate(lambda: SMeasureLoss(scope='world'), '80·C + 4·C'),
+    'SMeasureLoss': Candidate(lambda: SMeasureLoss(scope='world'), '80·C + 8·C'),
     'SMeasureLoss, area of 10 points': Candidate(
-        lambda: SMeasureLoss(measure='auc_roc', scope='world'), '10·(80·C + 4·C)'
+        lambda: SMeasureLoss(measure='auc_roc', scope='world'), '10·(80·C + 8·C)'
     ),
     'SMeasureLoss, per example': Candidate(
-        lambda: SMeasureLoss(per_example=True, scope='world'), '80·C + 4·C + 8 + N·(8 + 9·C)', of_items=True
+        lambda: SMeasureLoss(per_example=True, scope='world'), '80·C + 8·C + 8 + N·(8 + 9·C)', of_items=True
     ),
-    'DirectZeroOneLoss': Candidate(lambda: DirectZeroOneLoss(scope='world'), '8·C + 4·C'),
+    'DirectZeroOneLoss': Candidate(lambda: DirectZeroOneLoss(scope='world'), '8 + 4·C'),
     'DirectAPLoss': Candidate(lambda: DirectAPLoss(scope='world'), '8 + 24·C·(2^14 + 1)'),
     'DirectAPLoss, up to 131 072 items of all processes': Candidate(
         lambda: DirectAPLoss(scope='world'), '8 + N·5·C', of_items=True
