@@ -31,6 +31,8 @@ from mmseg_nondecomp.functional.elementary_symmetric import (
 from mmseg_nondecomp.functional.items import can_be_read
 from mmseg_nondecomp.functional.topk_settings import check_k
 
+FEW = 8
+"""Largest k for which each of the k highest is left out in turn: fewer operations, but memory grows with its cube."""
 SMALL_TEMPERATURE = 1e-20
 """Scores divided by less than this may be beyond the range of float32."""
 
@@ -126,10 +128,10 @@ def _odds_of_any_range(
     e, log_size = scaled_exp((others.scatter(-1, places, -math.inf) - unit) / scale, k)
     sums, prefixes = symmetric_sums(e, k)
     z = ((unit - y) / scale).exp()
-    # Row l is without the l-th, the last row with all.
-    of_some = symmetric_sums(z.unsqueeze(-2).masked_fill(torch.eye(k + 1, k, dtype=torch.bool, device=z.device), 0), k)[
-        0
-    ]
+    some = z.unsqueeze(-2)
+    if k <= FEW:  # Row l is without the l-th, the last row with all.
+        some = some.masked_fill(torch.eye(k + 1, k, dtype=torch.bool, device=z.device), 0)
+    of_some, prefixes_of_some = symmetric_sums(some, k)
     of_z = of_some[:, -1].clamp(min=torch.finfo(dtype).tiny)
     weights, log_unit = _weights(of_z, log_size)
     shares = weights * sums.unsqueeze(-2)
@@ -141,9 +143,12 @@ def _odds_of_any_range(
         return odds, None
     weights, shares = weights / totals, shares / totals
     of_rest = sums_gradient(e, prefixes, weights[:, 0, 1:] - weights[:, 1, 1:]) * e
-    marginals = z.unsqueeze(-1) * of_some[:, :-1, :-1] / of_z[:, 1:].unsqueeze(-2)
-    of_largest = (marginals * (shares[:, 1, :-1] - shares[:, 0, 1:]).unsqueeze(-2)).sum(-1)
-    return odds, of_rest.scatter(-1, places, of_largest).scatter(-1, target, -1).to(scores.dtype)
+    parts = (shares[:, 1, :-1] - shares[:, 0, 1:]) / of_z[:, 1:]
+    if k <= FEW:
+        of_largest = (of_some[:, :-1, :-1] * parts.unsqueeze(-2)).sum(-1)
+    else:
+        of_largest = sums_gradient(z, [prefix[:, -1] for prefix in prefixes_of_some], parts)
+    return odds, of_rest.scatter(-1, places, of_largest * z).scatter(-1, target, -1).to(scores.dtype)
 
 
 def _weights(of_z: Tensor, log_size: Tensor) -> tuple[Tensor, Tensor]:

@@ -67,7 +67,9 @@ def one_by_one(scores, k):
 
 @pytest.mark.parametrize('family', FAMILIES)
 @pytest.mark.parametrize('n', [2, 3, 5, 7, 12])
-def test_are_those_of_the_others(family, n):
+@pytest.mark.parametrize('few', [0, 8])
+def test_are_those_of_the_others(monkeypatch, family, n, few):
+    monkeypatch.setattr(topk_odds, 'FEW', few)
     scores = FAMILIES[family](n, torch.Generator().manual_seed(n))
     for k in {1, 2, n // 2, n - 1} & set(range(1, n)):
         x, y, z = (scores.clone().requires_grad_() for _ in range(3))
