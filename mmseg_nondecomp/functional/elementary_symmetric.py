@@ -26,7 +26,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from mmseg_nondecomp.functional.items import can_be_read
-from mmseg_nondecomp.functional.topk_settings import check_degree
+from mmseg_nondecomp.functional.topk_settings import check_degree, check_summable
 
 BLOCK = 2**16
 """Number of numbers that are worked on at a time on the CPU, for its cache."""
@@ -46,7 +46,7 @@ def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
 
     Raises:
         TypeError: If ``x`` is not of floating point, or ``k`` is no integer.
-        ValueError: If ``k`` is negative.
+        ValueError: If ``k`` is negative, or above 1000 with as many numbers.
 
     Example:
         >>> numbers = torch.tensor([1.0, 2.0, 3.0])
@@ -59,6 +59,7 @@ def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
     if x.dtype in (torch.float16, torch.bfloat16):
         x = x.float()
     degree = min(k, x.shape[-1])
+    check_summable(degree)
     if degree == 0:
         return F.pad(x.new_zeros(*x.shape[:-1], 1), (0, k), value=-math.inf)
     logarithms = _logarithms(x, degree)

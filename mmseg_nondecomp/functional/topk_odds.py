@@ -29,7 +29,7 @@ from mmseg_nondecomp.functional.elementary_symmetric import (
     symmetric_sums,
 )
 from mmseg_nondecomp.functional.items import can_be_read
-from mmseg_nondecomp.functional.topk_settings import check_k
+from mmseg_nondecomp.functional.topk_settings import check_k, check_summable
 
 FEW = 8
 """Largest k for which each of the k highest is left out in turn: fewer operations, but memory grows with its cube."""
@@ -53,6 +53,7 @@ def log_odds_of_miss(scores: Tensor, target: Tensor, k: int, tau: float) -> Tens
         The logarithms, of the shape of the target.
     """
     check_k(k, scores.shape[-1])
+    check_summable(k)
     if k * tau < SMALL_TEMPERATURE:
         scores = scores.double()
     rows = scores.reshape(-1, scores.shape[-1])

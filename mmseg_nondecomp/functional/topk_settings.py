@@ -12,6 +12,16 @@ def check_degree(k: int, lowest: int = 0) -> None:
         raise ValueError(f'Parameter `k` should be at least {lowest}. Found {k}.')
 
 
+LARGEST_DEGREE = 1000
+"""Largest degree of a symmetric sum: the number of subsets of so many numbers is in the range of float64."""
+
+
+def check_summable(k: int) -> None:
+    """Raise if sums over sets of k numbers may be out of range."""
+    if k > LARGEST_DEGREE:
+        raise ValueError(f'Parameter `k` should be at most {LARGEST_DEGREE}, for sums over sets of k. Found {k}.')
+
+
 def check_k(k: int, n_classes: int) -> None:
     """Raise unless k labels leave one out."""
     check_degree(k, lowest=1)

@@ -127,3 +127,11 @@ def test_functional_gradients(k):
     found = torch.func.grad(lambda x: torch.func.grad(total)(x).square().sum())(x)
     expected = 2 * torch.autograd.functional.hvp(total, x, expected)[1]
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+
+
+def test_sets_of_more_than_a_thousand_labels_are_refused():
+    x, target = torch.zeros(1, 1500), torch.zeros(1).long()
+    assert log_odds_of_miss(x, target, 1000, 1.0).isfinite().all()
+    for call in (lambda: log_odds_of_miss(x, target, 1001, 1.0), lambda: log_elementary_symmetric(x, 1001)):
+        with pytest.raises(ValueError, match=r'`k`.*at most 1000.*1001'):
+            call()
