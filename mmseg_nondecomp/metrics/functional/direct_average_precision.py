@@ -88,8 +88,8 @@ def _direct_average_precision_update(
         labels = _rows(_of_each_class(scores, target, ignore_index))
     else:
         valid = valid_items(scores, target, None, ignore_index, max(n_classes, 2), 'preds')
-        is_class = target.view(-1, 1) == torch.arange(n_classes, device=target.device)
-        labels = is_class.float().masked_fill_(~valid.view(-1, 1), -1)
+        is_class = target.reshape(-1, 1) == torch.arange(n_classes, device=target.device)
+        labels = is_class.float().masked_fill_(~valid.reshape(-1, 1), -1)
     return _rows(scores.to(torch.promote_types(scores.dtype, torch.float32))), labels
 
 
