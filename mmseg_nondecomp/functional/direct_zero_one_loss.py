@@ -52,7 +52,7 @@ def direct_zero_one_loss(
         >>> loss = direct_zero_one_loss(scores, torch.tensor([1, 1, 0, 0]))
         >>> loss.backward()
         >>> loss, scores.grad
-        (tensor(0.2500, grad_fn=<...>), tensor([-0., -5.,  0.,  0.]))
+        (tensor(0.2500, grad_fn=<...>), tensor([ 0., -5.,  0.,  0.]))
     """
     valid = check_direct_loss(scores, target, weight, epsilon, mode)
     return direct_zero_one_losses(scores.unsqueeze(0), (target == 1).unsqueeze(0), valid.unsqueeze(0), epsilon, mode)[0]
