@@ -73,9 +73,10 @@ def shares_of_cells(mass: Tensor) -> Tensor:
 
 def _shares_of_cells(mass: Tensor) -> Tensor:
     background, foreground = mass.unbind(-2)
-    # Integers are added as integers. A class that is absent has as much foreground as makes the first cell that has any
-    # pixel bring the whole loss.
-    intersection = foreground.cumsum(-1).double().clamp_(min=NOTHING)
+    intersection = foreground.cumsum(-1).double()  # integers are added as integers
+    # A class that is absent has as much foreground as makes the first cell that has any pixel bring the whole loss.
+    total = intersection[..., -1:]
+    intersection += total.clamp(min=NOTHING) - total
     union = intersection[..., -1:] + _before(background.flip(-1)).flip(-1)
     r = (background / union).clamp_(min=1e-300)
     # log(1 + r) / r, and (log(1 + r) - r / (1 + r)) / r², by its series where the difference would cancel.

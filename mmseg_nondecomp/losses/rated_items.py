@@ -122,17 +122,20 @@ class LabelledItems(RatedItems):
     own: Tensor
     """Whether an item has the label of the query, bool of shape [N, Q, P]."""
 
-    def amounts(self) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def amounts(self) -> tuple[Tensor, Tensor]:
+        """Return whether, or how much, an item counts as a positive and as a negative."""
         valid = (self.mass > 0).unsqueeze(1)
         return self.own & valid, ~self.own & valid
 
-    def sides(self, scores: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def sides(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scores of positives and of negatives."""
         ignored = (self.mass == 0).unsqueeze(1)
         label = self.target.clamp(max=scores.shape[1] - 1).unsqueeze(1)
         others, own = label_scores(scores, label, self.own | ignored, -torch.inf)
         return own.masked_fill(ignored, torch.inf), others
 
-    def counts(self, own: Tensor, others: Tensor) -> Tensor:  # noqa: D102
+    def counts(self, own: Tensor, others: Tensor) -> Tensor:
+        """Count positives and negatives, and those that are True."""
         n_queries = others.shape[1]
         cell = torch.add(own.squeeze(1), self.target, alpha=2).flatten()
         found = self.mass.new_zeros(2 * n_queries + 2).scatter_add(0, cell, self.mass.flatten()).view(-1, 2)[:-1]
@@ -141,7 +144,8 @@ class LabelledItems(RatedItems):
         # int32: more items would not fit in memory.
         return torch.stack([n_pos, n_neg, found[:, 1], others.sum((0, 2), dtype=torch.int32)], 1).double()
 
-    def totals(self, own: Tensor, others: Tensor) -> Tensor:  # noqa: D102
+    def totals(self, own: Tensor, others: Tensor) -> Tensor:
+        """Sum values of positives and of negatives."""
         nothing = own.new_zeros(others.shape[1] + 1, dtype=torch.float64)
         of_label = nothing.scatter_add(0, self.target.flatten(), own.flatten().double())[:-1]
         return torch.stack([of_label, others.sum((0, 2)).double()], 1)
@@ -156,21 +160,25 @@ class WeightedItems(RatedItems):
     negative: Tensor
     """How much it counts as a negative."""
 
-    def amounts(self) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def amounts(self) -> tuple[Tensor, Tensor]:
+        """Return whether, or how much, an item counts as a positive and as a negative."""
         return self.positive, self.negative
 
-    def sides(self, scores: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+    def sides(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the scores of positives and of negatives."""
         return (
             torch.where(self.positive > 0, scores, torch.inf),
             torch.where(self.negative > 0, scores, -torch.inf),
         )
 
-    def counts(self, own: Tensor, others: Tensor) -> Tensor:  # noqa: D102
+    def counts(self, own: Tensor, others: Tensor) -> Tensor:
+        """Count positives and negatives, and those that are True."""
         parts = self.positive, self.negative, own * self.positive, others * self.negative
         dtype = torch.int32 if self.positive.dtype == torch.bool else torch.float64
         return torch.stack([part.sum((0, 2), dtype=dtype) for part in parts], 1).double()
 
-    def totals(self, own: Tensor, others: Tensor) -> Tensor:  # noqa: D102
+    def totals(self, own: Tensor, others: Tensor) -> Tensor:
+        """Sum values of positives and of negatives."""
         if self.positive.dtype != torch.bool:
             own, others = own * self.positive, others * self.negative
         return torch.stack([own.sum((0, 2)), others.sum((0, 2))], 1).double()

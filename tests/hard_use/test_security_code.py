@@ -104,4 +104,6 @@ def test_exceptions_from_ruff_have_a_reason():
     lines = [
         (path, line) for path in FILES for line in path.read_text(encoding='utf-8').splitlines() if 'noqa: S' in line
     ]
-    assert [(path.name, line.partition('noqa: ')[2]) for path, line in lines] == [('voc_actions.py', 'S314')]
+    # A parser without doctypes; and this program itself, started anew.
+    found = {(path.name, line.partition('noqa: ')[2]) for path, line in lines}
+    assert found == {('voc_actions.py', 'S314'), ('busy.py', 'S603')}
