@@ -21,7 +21,7 @@ def made():
     endings = ('json', 'png')
     return {
         **{f'benchmarks/{name}.{e}': f'benchmark.py {name}' for name in benchmark.BENCHMARKS for e in endings},
-        **{f'benchmarks/{name}.json': f'benchmark.py {name}' for name in benchmark.COUNTS},
+        **{f'benchmarks/{name}.json': f'benchmark.py {name}' for name in benchmark.COUNTS | benchmark.IN_PROCESSES},
         **{f'benchmarks/reproduce/{name}.{e}': f'reproduce.py {name}' for name in reproductions for e in endings},
         **{f'docs/images/{name}.png': f'draw_concepts.py {name}' for name in concepts},
     }

@@ -72,20 +72,23 @@ class _Histogram(torch.autograd.Function):
         n_images, n_classes, _ = scores.shape
         rows, width = n_images if per_image else 1, 2 * cells.number + 1
         weighted = mass.is_floating_point() or target.is_floating_point()
-        sums = torch.zeros(rows * n_classes * width, dtype=torch.float64, device=scores.device)
+        sums = torch.zeros(rows * n_classes, width, dtype=torch.float64, device=scores.device)
         counts = torch.zeros_like(sums, dtype=torch.float64 if weighted else torch.int32)
-        first = torch.arange(0, len(sums), width, dtype=torch.int32, device=scores.device).view(rows, n_classes, 1, 1)
-        first = first.expand(n_images, -1, -1, -1)
+        first = torch.arange(0, sums.numel(), width, dtype=torch.int32, device=scores.device)
+        first = first.view(rows, n_classes, 1, 1).expand(n_images, -1, -1, -1)
 
         def count(images: slice, pixels: slice) -> Tensor:
             part = activate(scores[images, :, pixels], activation), target[images, ..., pixels], mass[images, pixels]
             errors, place = _of_classes(*part, cells) if target.is_floating_point() else _of_labels(*part, cells)
-            index, errors = (place + first[images]).flatten(), errors.double()
-            amount = _amounts(*part[1:]) if weighted else counts.new_ones(())
+            errors, amount = errors.double(), _amounts(*part[1:]) if weighted else counts.new_ones(())
             if weighted:
                 errors.mul_(amount)
-            counts.index_add_(0, index, amount.expand(place.shape).reshape(-1))
-            sums.index_add_(0, index, errors.flatten())
+            index = _index(place, first[images], sums)
+            for table, values in ((counts, amount.expand(place.shape)), (sums, errors)):
+                if index.dim() > 1:
+                    table.scatter_add_(1, index, values[0].flatten(1))
+                else:
+                    table.view(-1).index_add_(0, index, values.reshape(-1))
             return place
 
         place = _in_blocks(count, scores, torch.int16 if width < 2**15 else torch.int32)
@@ -109,21 +112,34 @@ class _Histogram(torch.autograd.Function):
         table[..., ctx.cells.number :].neg_()
         if ctx.cells.top != 1:
             table[..., :: ctx.cells.number].zero_()
-        table = table.flatten()
+        table = table.flatten(0, 1)
 
-        def look_up(images: slice, pixels: slice) -> Tensor:
-            index = place[images, ..., pixels] + first[images]
-            found = table.index_select(0, index.flatten()).view(index.shape)
+        def pulled_back(images: slice, pixels: slice) -> Tensor:
+            part = place[images, ..., pixels]
+            index = _index(part, first[images], table)
+            found = table.gather(1, index) if index.dim() > 1 else table.view(-1).index_select(0, index)
+            found = found.view(part.shape)
             if weights:
                 target, mass = weights[0][images, ..., pixels], weights[1][images, pixels]
                 if target.is_floating_point():
                     absent, present = found.split(1, 2)
                     found = torch.lerp(absent, present, target.unsqueeze(2))
                 found = found * mass[:, None, None].to(found.dtype)
-            part = activate(scores[images, :, pixels], ctx.activation)
-            return pull_back(found.squeeze(2), part, ctx.activation).unsqueeze(2)
+            activated = activate(scores[images, :, pixels], ctx.activation)
+            return pull_back(found.squeeze(2), activated, ctx.activation).unsqueeze(2)
 
-        return _in_blocks(look_up, scores, scores.dtype).squeeze(2), None, None, None, None, None
+        return _in_blocks(pulled_back, scores, scores.dtype).squeeze(2), None, None, None, None, None
+
+
+def _index(place: Tensor, first: Tensor, table: Tensor) -> Tensor:
+    """Return where places [n, C, K, p] are in a table [R C, 2 T + 1], whose rows begin at ``first``.
+
+    For a single image of a single set a CPU takes them row by row, on all threads: int64 of shape [C, K p]. Otherwise
+    they are those in the flattened table: int32 of shape [n C K p].
+    """
+    if place.device.type == 'cpu' and not is_compiling() and len(place) == 1 and len(table) == place.shape[1]:
+        return place[0].flatten(1).long()
+    return (place + first).flatten()
 
 
 def _in_blocks(function: Callable[[slice, slice], Tensor], scores: Tensor, dtype: torch.dtype) -> Tensor:
