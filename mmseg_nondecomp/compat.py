@@ -23,9 +23,6 @@ from typing import Any
 import torch
 from torch import serialization
 
-is_compiling = torch.compiler.is_compiling if torch.__version__ >= '2.3' else torch._utils.is_compiling
-"""Whether a graph is being traced."""
-
 FOLDER = 0x10
 """The attribute of a folder in a zip archive."""
 

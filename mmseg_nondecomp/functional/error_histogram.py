@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mmseg_nondecomp.compat import is_compiling
+from mmseg_nondecomp._utils.versions import is_compiling
 from mmseg_nondecomp.functional.activations import Activation, activate, pull_back
 from mmseg_nondecomp.functional.error_cells import Cells
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.compat import is_compiling
+from mmseg_nondecomp._utils.versions import is_compiling
 
 IGNORED_BY_DEFAULT = 255
 

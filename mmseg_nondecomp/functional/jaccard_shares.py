@@ -25,7 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.compat import is_compiling
+from mmseg_nondecomp._utils.versions import is_compiling
 
 NOTHING = 1e-100
 """A mass that is lost beside any other, and whose square is not."""

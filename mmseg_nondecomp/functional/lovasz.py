@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from mmseg_nondecomp.compat import is_compiling
+from mmseg_nondecomp._utils.versions import is_compiling
 from mmseg_nondecomp.functional.error_cells import Cells
 from mmseg_nondecomp.functional.error_histogram import error_histogram
 from mmseg_nondecomp.functional.items import Items

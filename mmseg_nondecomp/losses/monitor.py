@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from mmseg_nondecomp.compat import is_compiling
+from mmseg_nondecomp._utils.versions import is_compiling
 from mmseg_nondecomp.registry import HAS_MMENGINE
 
 

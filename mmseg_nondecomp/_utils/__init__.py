@@ -1,0 +1,1 @@
+"""Versions of torch, files and locks, progress."""
