@@ -1,0 +1,181 @@
+r"""Losses and measures of classes from counts, and their average over classes and sets.
+
+Histograms of scores stand for a ranking in constant memory. Scores may be probabilities or logits, of any size. Cells
+are equally wide in :math:`\operatorname{asinh}(s / \delta) + \operatorname{asinh}((s - 1) / \delta)` with
+:math:`\delta = 10^{-7}`: finer towards 0 and 1, where most probabilities are, and far from there of a width in
+proportion to the score. With 65 536 cells it is 2e-10 at 0 and at 1, 0.0006 at a half, and a thousandth of scores
+above 10.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional._inputs import Classes, check_class_weight
+
+WIDTH = 1e-7
+"""Distance from 0 and 1 down to which cells become finer."""
+
+LARGEST = 1e9
+"""Scores beyond this share a cell, and so do those below its opposite."""
+
+
+class ClassLosses(NamedTuple):
+    """Loss of each class in each set."""
+
+    losses: Tensor
+    """Losses of shape [R, C]."""
+    present: Tensor
+    """Whether a class has any foreground in a set, bool of shape [R, C]."""
+    non_empty: Tensor
+    """Whether a set has any item, bool of shape [R]."""
+
+
+def class_average(of_classes: ClassLosses, classes: Classes, class_weight: Tensor | None = None) -> Tensor:
+    """Average the losses over the classes that count, by their weights, and over the non-empty sets.
+
+    Args:
+        of_classes: The loss of each class in each set.
+        classes: The classes that count: those ``'present'`` in the set, ``'all'``, or those listed.
+        class_weight: The weight of each class, of shape [C]; equal weights when omitted.
+
+    Returns:
+        A scalar, never above the largest loss; 0 where no class counts.
+
+    Raises:
+        ValueError: If a class is listed that does not exist, or there is not one weight for each class.
+    """
+    losses, present, non_empty = of_classes
+    n_classes = losses.shape[1]
+    check_class_weight(class_weight, n_classes)
+    if not isinstance(classes, str) and max(classes) >= n_classes:
+        raise ValueError(
+            f'Parameter `classes` should list classes below {n_classes}, the number of classes. Found {max(classes)}.'
+        )
+    if classes == 'present':
+        counted = present
+    elif classes == 'all':
+        counted = non_empty.unsqueeze(1).expand_as(present)
+    else:
+        listed = torch.zeros(n_classes, dtype=torch.bool, device=losses.device)
+        for c in classes:
+            listed[int(c)].fill_(True)  # copying a list to a device synchronises with it
+        counted = non_empty.unsqueeze(1) & listed
+    weights = counted.to(losses.dtype)
+    if class_weight is not None:
+        weights = weights * class_weight.to(losses)
+    total = weights.sum(1, keepdim=True)
+    weights = weights / total.clamp(min=torch.finfo(losses.dtype).tiny)
+    # Losses that do not count may be NaN.
+    of_sets = losses.masked_fill(weights == 0, 0) * weights
+    return of_sets.sum() / (total > 0).sum().clamp(min=1)
+
+
+def jaccard_counts(decided: Tensor, target: Tensor, mass: Tensor, n_classes: int) -> Tensor:
+    """Return intersections and unions of decided and true items of each class in each image.
+
+    Args:
+        decided: The decided class of each item, int64 of shape [N, P]; ``n_classes`` for none.
+        target: The true class, of the same shape; ``n_classes`` for none.
+        mass: The weight of each item, of the same shape.
+        n_classes: The number of classes.
+
+    Returns:
+        Counts of shape [N, 2, C]; integers for integer masses, else float64.
+    """
+    mass = mass.double() if mass.is_floating_point() else mass
+    outcome = torch.add(decided == target, target, alpha=2)
+    of_true = mass.new_zeros(len(mass), 2 * n_classes + 2).scatter_add_(1, outcome, mass)
+    missed, hit = of_true.unflatten(1, (-1, 2)).unbind(2)
+    union = mass.new_zeros(len(mass), n_classes + 1).scatter_add_(1, decided, mass) + missed
+    return torch.stack([hit, union], 1)[..., :-1]
+
+
+def mean_jaccard(counts: Tensor) -> Tensor:
+    """Return the mean index over the classes that are decided or true, from counts [..., 2, C]; NaN if none is."""
+    intersection, union = counts.unbind(-2)
+    return (intersection.double() / union).nanmean(-1)
+
+
+def count_decisions(decided: Tensor, target: Tensor, n_classes: int) -> Tensor:
+    """Return intersections and unions of all items together: int64 of shape [2, C].
+
+    Args:
+        decided: The decided class of each item, integers from 0 to ``n_classes - 1`` of any shape.
+        target: The true class, of the same shape; an item with any other label does not count.
+        n_classes: The number of classes.
+    """
+    matrix = confusion_matrix(decided, target, n_classes)
+    intersection = matrix.diagonal()
+    return torch.stack([intersection, matrix.sum(0) + matrix.sum(1) - intersection])
+
+
+def confusion_matrix(decided: Tensor, target: Tensor, n_classes: int) -> Tensor:
+    """Return the confusion matrix: int64 of shape [C, C], the true class first.
+
+    Arguments are those of `count_decisions`.
+    """
+    target = target.long()
+    label = target.clamp(0, n_classes - 1)
+    pair = torch.add(decided, label, alpha=n_classes).flatten()
+    counts = torch.zeros(n_classes**2, dtype=torch.long, device=pair.device)
+    return counts.scatter_add_(0, pair, (label == target).long().flatten()).view(n_classes, n_classes)
+
+
+def score_cells(scores: Tensor, bins: int) -> Tensor:
+    """Return the cell of each score, int64 from 0 to bins - 1 in the order of the scores.
+
+    NaN and infinity have no order: their cell is ``bins``. Masked scores, -infinity, share the lowest cell.
+    """
+    scores = scores.double()
+    place = (scores / WIDTH).asinh() + ((scores - 1) / WIDTH).asinh()
+    end = 2 * math.asinh(LARGEST / WIDTH)
+    cells = ((place / end + 1) * (bins / 2)).clamp(0, bins - 1)
+    return torch.where(scores < torch.inf, cells, bins).long()
+
+
+def count_scores(scores: Tensor, is_positive: Tensor, valid: Tensor, bins: int) -> Tensor:
+    """Count the items with a score in each cell.
+
+    Args:
+        scores: Scores of the items in each query, of shape [K, n].
+        is_positive: Whether an item is a positive of the query, bool of shape [K, n].
+        valid: Whether it counts, bool of shape [K, n].
+        bins: The number of cells.
+
+    Returns:
+        Counts of negatives and of positives, int64 of shape [K, 2, bins + 1]. The last cell is for scores without an
+        order.
+    """
+    place = score_cells(scores, bins) + is_positive * (bins + 1)
+    counts = torch.zeros(len(scores), 2 * (bins + 1), dtype=torch.long, device=scores.device)
+    return counts.scatter_add_(1, place, valid.long()).unflatten(1, (2, bins + 1))
+
+
+def average_precisions(counts: Tensor) -> Tensor:
+    """Return the average precision of each query from counts [K, 2, T + 1], where the items of a cell are ties.
+
+    Returns:
+        Values of shape [K], float64; 0 for a query without positives, NaN for one with a score without an order.
+    """
+    of_cell = counts[:, 1, :-1].flip(1)
+    negatives, positives = counts[:, :, :-1].flip(2).cumsum(2).unbind(1)
+    precision = positives.double() / (positives + negatives).clamp(min=1)
+    average = (precision * of_cell).sum(1) / of_cell.sum(1).clamp(min=1)
+    return torch.where((counts[:, :, -1] > 0).any(1), torch.nan, average)
+
+
+def areas_under_roc(counts: Tensor) -> Tensor:
+    """Return the area under the ROC curve of each query from counts [K, 2, T + 1]; ties count a half.
+
+    Returns:
+        Values of shape [K], float64; 0 for a query without positives or without negatives, NaN for one with a score
+        without an order.
+    """
+    negatives, positives = counts[:, 0, :-1].double(), counts[:, 1, :-1].double()
+    below = negatives.cumsum(1) - negatives / 2
+    pairs = positives.sum(1) * negatives.sum(1)
+    area = (positives * below).sum(1) / pairs.clamp(min=1)
+    return torch.where((counts[:, :, -1] > 0).any(1), torch.nan, area)
