@@ -1,7 +1,7 @@
 """Reading of a call: predictions, targets and weights in one layout, and the checks of arguments, once each."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -12,15 +12,25 @@ from mmseg_nondecomp._utils.versions import is_compiling
 IGNORED_BY_DEFAULT = 255
 
 Classes = str | Sequence[int]
-Reduce = Callable[[Tensor], Tensor]
-"""Sum of a tensor over the processes that share a set."""
 Activation = str | None
 """``'softmax'``, ``'sigmoid'`` or ``'margin'`` (one more than the logit); None for scores that are final."""
 
 
-def in_one_process(part: Tensor) -> Tensor:
-    """Return the sum over one process: the tensor itself."""
-    return part
+class Reduce:
+    """Sum of a tensor over the processes that share a set; here over one process."""
+
+    n_processes = 1
+
+    def __call__(self, part: Tensor) -> Tensor:
+        """Return the sum of the parts of all processes."""
+        return part
+
+    def rescale(self, loss: Tensor) -> Tensor:
+        """Return a loss computed identically on every process, with the gradient that DDP's average needs."""
+        return loss
+
+
+in_one_process = Reduce()
 
 
 class Inputs(NamedTuple):
@@ -310,8 +320,7 @@ def check_zero_or_one(name: str, values: Tensor, valid: Tensor | None = None) ->
     wrong = wrong if valid is None else wrong & valid
     if wrong.any():
         raise ValueError(
-            f'Parameter `{name}` should be 0 or 1: an item counts or does not. '
-            f'Found {values[wrong][0].item()} (in {int(wrong.sum())} items).'
+            f'Parameter `{name}` should be 0 or 1. Found {values[wrong][0].item()} (in {int(wrong.sum())} items).'
         )
 
 

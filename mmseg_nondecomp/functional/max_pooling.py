@@ -32,7 +32,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.selection import Reduce, upper_bin_edge
+from mmseg_nondecomp.functional._inputs import (
+    Reduce,
+    at_least_float32,
+    check_floating_point,
+    check_number,
+    in_one_process,
+)
+from mmseg_nondecomp.functional._selection import upper_bin_edge
 
 NEWTON_STEPS = 5
 """Three reach rounding error on the losses of a network; adversarial sets with ``m`` just above an integer need five to
@@ -85,8 +92,8 @@ def max_pooling_weights(losses: Tensor, p: float, m: float) -> Tensor:
         >>> max_pooling_weights(torch.tensor([3.0, 1.0, 2.0, 0.0]), p=1, m=2)
         tensor([0.5000, 0.0000, 0.5000, 0.0000])
     """
-    check_p(p)
-    check_losses(losses)
+    check_number('p', p, '[1, inf]')
+    _check_losses(losses)
     if losses.dim() != 1 or losses.numel() == 0:
         raise ValueError(f'Parameter `losses` should be of shape [n] with n >= 1. Found {tuple(losses.shape)}.')
     if not 1 <= m <= losses.numel():
@@ -119,8 +126,8 @@ def loss_max_pooling(losses: Tensor, p: float = 1.3, ratio: float = 0.25, mask: 
         >>> loss_max_pooling(losses, p=math.inf)
         tensor(2.)
     """
-    check_p(p)
-    check_ratio(ratio)
+    check_number('p', p, '[1, inf]')
+    check_number('ratio', ratio, '(0, 1]')
     if mask is None:
         mask = torch.ones_like(losses, dtype=torch.bool)
     elif mask.dtype != torch.bool or mask.shape != losses.shape:
@@ -128,13 +135,13 @@ def loss_max_pooling(losses: Tensor, p: float = 1.3, ratio: float = 0.25, mask: 
             f'Parameter `mask` should be a bool tensor of the shape of `losses`, {tuple(losses.shape)}. '
             f'Found {mask.dtype} of shape {tuple(mask.shape)}.'
         )
-    check_losses(losses, mask)
+    _check_losses(losses, mask)
     rows, valid = losses.masked_fill(~mask, 0).reshape(1, -1), mask.reshape(1, -1)
     weights = pooling_weights(rows.detach(), valid, p, pooled_items(valid, ratio)).weights
     return (rows * weights).sum()
 
 
-def pooled_items(valid: Tensor, ratio: float, reduce: Reduce = lambda count: count) -> SetSizes:
+def pooled_items(valid: Tensor, ratio: float, reduce: Reduce = in_one_process) -> SetSizes:
     """Return the sizes of the sets in the rows of a mask [R, P], with ``m = max(1, ratio * n)``."""
     n = reduce(valid.sum(1, keepdim=True)).double()
     return SetSizes(n, (ratio * n).clamp(min=1))
@@ -142,7 +149,7 @@ def pooled_items(valid: Tensor, ratio: float, reduce: Reduce = lambda count: cou
 
 @torch.no_grad()
 def pooling_weights(
-    losses: Tensor, valid: Tensor, p: float, sizes: SetSizes, reduce: Reduce = lambda sums: sums
+    losses: Tensor, valid: Tensor, p: float, sizes: SetSizes, reduce: Reduce = in_one_process
 ) -> PoolingWeights:
     """Return the maximisers for many sets at once, one a row, on one process or on many.
 
@@ -159,8 +166,7 @@ def pooling_weights(
     Returns:
         The weights and their support.
     """
-    if losses.dtype in (torch.float16, torch.bfloat16):
-        losses = losses.float()
+    losses = at_least_float32(losses)
     n, m = sizes.n.clamp(min=1), sizes.m
     if p == math.inf:
         return PoolingWeights(valid / n.to(losses.dtype), torch.ones_like(n[:, 0]))
@@ -229,30 +235,9 @@ def _newton(powers: Tensor, root: Tensor, m: Tensor, reduce: Reduce) -> tuple[Te
     return root, n_above
 
 
-def check_number(name: str, value: float) -> None:
-    """Raise TypeError unless the value is an int or a float."""
-    if not isinstance(value, (int, float)):
-        raise TypeError(f'Parameter `{name}` should be a number. Found {value!r}.')
-
-
-def check_p(p: float) -> None:
-    """Raise unless p is a number and 1 <= p <= inf."""
-    check_number('p', p)
-    if not p >= 1:
-        raise ValueError(f'Parameter `p` should be in [1, inf]. Found {p}.')
-
-
-def check_ratio(ratio: float) -> None:
-    """Raise unless ratio is a number and 0 < ratio <= 1."""
-    check_number('ratio', ratio)
-    if not 0 < ratio <= 1:
-        raise ValueError(f'Parameter `ratio` should be in (0, 1]. Found {ratio}.')
-
-
-def check_losses(losses: Tensor, mask: Tensor | None = None) -> None:
+def _check_losses(losses: Tensor, mask: Tensor | None = None) -> None:
     """Raise unless the losses (inside of the mask) are floating-point, non-negative and not NaN."""
-    if not losses.is_floating_point():
-        raise TypeError(f'Parameter `losses` should be a floating-point tensor. Found {losses.dtype}.')
+    check_floating_point('losses', losses)
     bad = ~(losses >= 0) if mask is None else mask & ~(losses >= 0)
     if bad.any():
         raise ValueError(

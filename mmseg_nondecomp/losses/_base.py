@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from mmseg_nondecomp._utils.versions import is_compiling
-from mmseg_nondecomp.functional._inputs import Inputs, check_option, one_of_two, read_class_weight, read_inputs
-from mmseg_nondecomp.losses._distributed import SCOPES, SumOverProcesses, sum_over
+from mmseg_nondecomp.functional._inputs import Inputs, Reduce, check_option, one_of_two, read_class_weight, read_inputs
+from mmseg_nondecomp.losses._distributed import SCOPES, sum_over
 from mmseg_nondecomp.registry import HAS_MMENGINE
 
 
@@ -198,7 +198,7 @@ class SetLoss(RegisteredLoss):
         self.register_buffer('class_weight', read_class_weight(class_weight), persistent=False)
 
     @property
-    def reduce(self) -> SumOverProcesses:
+    def reduce(self) -> Reduce:
         """Sum over the processes that share a set."""
         return sum_over(self.scope)
 

@@ -1,18 +1,19 @@
 """The set of a loss: an image, the mini-batch of this process, or that of all processes."""
 
-from typing import NamedTuple
-
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from mmseg_nondecomp.functional._inputs import Reduce, in_one_process
+
 SCOPES = ('image', 'batch', 'world')
 
 
-class SumOverProcesses(NamedTuple):
-    """Sum of small tensors over the processes that share a set; the identity for one process."""
+class SumOverProcesses(Reduce):
+    """Sum of small tensors over the processes that share a set."""
 
-    n_processes: int
+    def __init__(self, n_processes: int) -> None:
+        self.n_processes = n_processes
 
     def __call__(self, part: Tensor) -> Tensor:
         """Return the sum of the parts of all processes. A collective: every process has to call it.
@@ -20,8 +21,6 @@ class SumOverProcesses(NamedTuple):
         DDP divides the sum of the gradients by the number of processes. Each part therefore passes its gradient on as
         many times, so that the step is that of a single process with the whole set.
         """
-        if self.n_processes == 1:
-            return part
         total = part.detach().clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total)
         if not part.requires_grad:
@@ -31,12 +30,13 @@ class SumOverProcesses(NamedTuple):
 
     def rescale(self, loss: Tensor) -> Tensor:
         """Rescale a loss computed identically on every process so that DDP's average gives its gradient."""
-        return loss if self.n_processes == 1 else loss.detach() + self.n_processes * (loss - loss.detach())
+        return loss.detach() + self.n_processes * (loss - loss.detach())
 
 
-def sum_over(scope: str) -> SumOverProcesses:
+def sum_over(scope: str) -> Reduce:
     """Return the sum over the processes that share a set of this scope."""
-    return SumOverProcesses(dist.get_world_size() if scope == 'world' and _in_a_group() else 1)
+    is_shared = scope == 'world' and _in_a_group() and dist.get_world_size() > 1
+    return SumOverProcesses(dist.get_world_size()) if is_shared else in_one_process
 
 
 def lengths_by_process(length: int, device: torch.device) -> list[int]:

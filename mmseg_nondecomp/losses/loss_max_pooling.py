@@ -1,56 +1,40 @@
 """Loss max-pooling as a registered loss."""
 
-from collections.abc import Callable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.class_average import class_weights
-from mmseg_nondecomp.functional.items import number_of_classes, valid_items
-from mmseg_nondecomp.functional.max_pooling import check_p, check_ratio, pooled_items, pooling_weights
-from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, cross_entropy, focal
-from mmseg_nondecomp.losses.base import SetLoss
-from mmseg_nondecomp.losses.monitor import is_logged, log_scalar
-from mmseg_nondecomp.losses.registered_pixel_loss import RegisteredPixelLoss
-from mmseg_nondecomp.losses.scope import reduction_over, rows_of
+from mmseg_nondecomp.functional._inputs import Inputs, check_class_weight, check_number, check_option
+from mmseg_nondecomp.functional.max_pooling import pooled_items, pooling_weights
+from mmseg_nondecomp.losses._base import SetLoss, Value
+from mmseg_nondecomp.losses._pixel_losses import PIXEL_LOSSES, RegisteredPixelLoss
 from mmseg_nondecomp.registry import MODELS
-
-PIXEL_LOSSES: dict[str, Callable[..., Tensor]] = {
-    'cross_entropy': cross_entropy,
-    'bce': binary_cross_entropy,
-    'focal': focal,
-}
 
 
 @MODELS.register_module()
 class LossMaxPooling(SetLoss):
-    r"""The highest loss of an image that a constrained re-weighting of its pixels can reach.
+    r"""The highest loss of an image over constrained re-weightings of its pixels.
 
     Hard pixels weigh more, whatever their class; the loss is an upper bound of the plain mean of the pixel losses, and
     equal to it at ``p=float('inf')`` or ``ratio=1``. See :mod:`mmseg_nondecomp.functional.max_pooling`.
 
-    The share of pixels at full weight is logged as ``train/<loss_name>_support``.
+    While MMEngine trains, the share of pixels at full weight is logged as ``train/<loss_name>_support``.
 
     Args:
         p: The norm that bounds the weights, from 1 (only the hardest pixels) to infinity (all alike).
         ratio: The least share of the valid pixels that carries weight, in (0, 1].
-        pixel_loss: What is pooled: ``'cross_entropy'`` (of softmax, or of the sigmoid of one channel), ``'bce'`` and
-            ``'focal'`` (one decision per channel), or the config of a registered elementwise loss.
-        class_weight: A factor on the pixel loss for each class. A class of weight 0 stays in the set, at loss 0.
-        scope: ``'image'`` (the mean over images, as in the paper), ``'batch'``, or ``'world'`` (all processes; each
-            of them has to call the loss in each step, or the others wait for it).
-        loss_weight: The factor of this loss in the objective.
-        loss_name: The key in the log.
-        use_sigmoid: Only for MMDetection's dense heads, which read it from the config to choose their number of
-            channels; it has to agree with ``pixel_loss``. With a single class, label 0 is then the object and 1 the
-            background, as MMDetection has it.
+        pixel_loss: The loss that is pooled: ``'cross_entropy'`` (of softmax, or of the sigmoid of one channel),
+            ``'bce'`` and ``'focal'`` (one decision per channel), or the config of a registered elementwise loss.
+        common: ``scope`` (by default ``'image'``, as in the paper), ``class_weight`` (a factor on the pixel loss for
+            each class; a class of weight 0 stays in the set, at loss 0), ``use_sigmoid``, ``loss_weight`` and
+            ``loss_name``, as for :class:`mmseg_nondecomp.losses.SetLoss`.
 
     Raises:
-        TypeError: If an argument is unknown.
+        TypeError: If an argument is unknown or of a wrong type.
         ValueError: If an argument is out of range.
 
     Example:
+        >>> import torch
         >>> loss = LossMaxPooling(p=1.3, ratio=0.25)
         >>> logits = torch.zeros(2, 19, 8, 8, requires_grad=True)
         >>> label = torch.zeros(2, 8, 8, dtype=torch.long)
@@ -66,77 +50,59 @@ class LossMaxPooling(SetLoss):
         https://arxiv.org/abs/1704.02966
     """
 
-    class_weight: Tensor | None
+    default_name = 'loss_lmp'
+    default_scope = 'image'
+    shown = ('p', 'ratio', 'pixel_loss', 'scope')
 
     def __init__(
         self,
         p: float = 1.3,
         ratio: float = 0.25,
         pixel_loss: str | dict[str, Any] = 'cross_entropy',
-        class_weight: Sequence[float] | None = None,
-        scope: str = 'image',
-        loss_weight: float = 1.0,
-        loss_name: str = 'loss_lmp',
-        use_sigmoid: bool | None = None,
-        **leaked: Any,
+        **common: Any,
     ) -> None:
-        if use_sigmoid is not None and (not use_sigmoid or pixel_loss == 'cross_entropy'):
-            leaked['use_sigmoid'] = use_sigmoid
-        super().__init__(loss_weight, loss_name, scope, leaked)
-        check_p(p)
-        check_ratio(ratio)
-        if isinstance(pixel_loss, str) and pixel_loss not in PIXEL_LOSSES:
-            raise ValueError(
-                f'Parameter `pixel_loss` should be one of {tuple(PIXEL_LOSSES)} or the config of a registered '
-                f'elementwise loss. Found {pixel_loss!r}.'
-            )
+        if pixel_loss == 'cross_entropy' and common.get('use_sigmoid'):
+            raise TypeError("Parameter `use_sigmoid` should be None with `pixel_loss='cross_entropy'`. Found True.")
+        super().__init__(**common)
+        check_number('p', p, '[1, inf]')
+        check_number('ratio', ratio, '(0, 1]')
+        if isinstance(pixel_loss, str):
+            check_option('pixel_loss', pixel_loss, (*PIXEL_LOSSES, 'the config of a registered elementwise loss'))
         self.p = p
         self.ratio = ratio
-        self.use_sigmoid = bool(use_sigmoid)
+        self.one_vs_rest = pixel_loss != 'cross_entropy'
+        class_weight = common.get('class_weight')
         self.pixel_loss = pixel_loss if isinstance(pixel_loss, str) else RegisteredPixelLoss(pixel_loss, class_weight)
-        self.register_buffer('class_weight', class_weights(class_weight), persistent=False)
 
-    def value(
-        self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, reduction: str, **_: Any
-    ) -> Tensor:
-        """Compute the pooled loss, or the terms w* · ℓ."""
-        losses, valid = self.pixel_losses(pred, target, weight, ignore_index)
-        reduce = reduction_over(self.scope)
-        rows, valid_rows = rows_of(losses, self.scope), rows_of(valid, self.scope)
-        sizes = pooled_items(valid_rows, self.ratio, reduce)
-        weights, support = pooling_weights(rows.detach(), valid_rows, self.p, sizes, reduce)
-        if is_logged():
-            log_scalar(f'{self.loss_name}_support', support.mean())
-        n_sets = (sizes.n > 0).sum().clamp(min=1)
-        terms = rows * weights
-        if reduction == 'none':
-            return (terms / n_sets * reduce.world_size).view_as(losses)
-        return reduce.total(terms.sum() / n_sets)
+    def value(self, inputs: Inputs, **_: Any) -> Value:
+        """Compute the pooled loss; the statistics are the support of each set."""
+        terms, n_sets, support = self._pooled(inputs)
+        return Value(self.reduce(terms.sum() / n_sets), support)
 
-    def pixel_losses(
-        self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None
-    ) -> tuple[Tensor, Tensor]:
-        """What is pooled, in float32 or better, and which pixels are in the set; both of shape [N, *]."""
-        n_classes = number_of_classes(pred)
-        # One channel decides between two labels; label C is the background of sigmoid heads.
-        one_vs_rest = n_classes == 1 or self.pixel_loss != 'cross_entropy'
-        valid = valid_items(pred, target, weight, ignore_index, n_classes + one_vs_rest)
-        if self.class_weight is not None and len(self.class_weight) != n_classes:
-            raise ValueError(
-                f'Parameter `class_weight` should have one number for each of the {n_classes} classes of `pred`. '
-                f'Found {len(self.class_weight)}.'
-            )
-        if pred.dtype in (torch.float16, torch.bfloat16):
-            pred = pred.float()
-        if self.use_sigmoid and n_classes == 1 and not target.is_floating_point():
-            target = 1 - target.long()
+    def terms(self, inputs: Inputs) -> Tensor:
+        """Compute the terms w* · ℓ."""
+        terms, n_sets, _ = self._pooled(inputs)
+        return terms / n_sets * self.reduce.n_processes
+
+    def measures(self, inputs: Inputs, statistics: Tensor) -> dict[str, Tensor]:
+        """Return the share of pixels at full weight."""
+        return {'support': statistics.mean()}
+
+    def _pooled(self, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the terms w* · ℓ, the number of non-empty sets, and the support of each set."""
+        losses, valid = self.pixel_losses(inputs), inputs.valid
+        if self.scope != 'image':
+            losses, valid = losses.reshape(1, -1), valid.reshape(1, -1)
+        sizes = pooled_items(valid, self.ratio, self.reduce)
+        weights, support = pooling_weights(losses.detach(), valid, self.p, sizes, self.reduce)
+        return losses * weights, (sizes.n > 0).sum().clamp(min=1), support
+
+    def pixel_losses(self, inputs: Inputs) -> Tensor:
+        """Return the losses that are pooled, of shape [N, P]."""
+        check_class_weight(self.class_weight, inputs.n_classes)
         if isinstance(self.pixel_loss, str):
-            class_weight = None if self.class_weight is None else self.class_weight.to(pred.dtype)
-            losses = PIXEL_LOSSES[self.pixel_loss](pred, target, valid, class_weight)
+            class_weight = None if self.class_weight is None else self.class_weight.to(inputs.scores.dtype)
+            losses = PIXEL_LOSSES[self.pixel_loss](inputs, class_weight)
         else:
-            losses = self.pixel_loss(pred, target, valid)
-        return (losses if weight is None else torch.where(valid, losses * weight, 0)), valid
-
-    def extra_repr(self) -> str:
-        """The settings, as ``print(model)`` shows them."""
-        return f'p={self.p}, ratio={self.ratio}, pixel_loss={self.pixel_loss!r}, scope={self.scope!r}'
+            losses = self.pixel_loss(inputs)
+        return losses if inputs.weight is None else losses * inputs.weight

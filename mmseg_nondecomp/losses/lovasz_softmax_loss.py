@@ -1,34 +1,29 @@
 """The Lovász-Softmax loss as a registered loss."""
 
-from collections.abc import Sequence
 from typing import Any
 
-from mmseg_nondecomp.functional.class_average import Classes
-from mmseg_nondecomp.functional.error_cells import ProbabilityCells
-from mmseg_nondecomp.losses.lovasz import LovaszJaccardLoss
+from mmseg_nondecomp.functional._inputs import Classes
+from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityCells
+from mmseg_nondecomp.losses._jaccard import LovaszLoss
 from mmseg_nondecomp.registry import MODELS
 
 
 @MODELS.register_module()
-class LovaszSoftmaxLoss(LovaszJaccardLoss):
+class LovaszSoftmaxLoss(LovaszLoss):
     r"""The mean over classes of the tightest convex surrogate of :math:`1 - \mathrm{IoU}`.
 
-    See :func:`mmseg_nondecomp.functional.lovasz_softmax`. A head with one channel is read as the sigmoid of the
-    foreground (label 1), several channels as a softmax.
+    See :func:`mmseg_nondecomp.functional.lovasz_softmax`. One channel is read as the sigmoid of the foreground
+    (label 1), several channels as a softmax, or with ``use_sigmoid=True`` as one decision each.
 
     Args:
-        classes: Which classes are averaged: those ``'present'`` in the set, ``'all'``, or a list of indices.
-        scope: ``'image'`` (the mean over images), ``'batch'`` (of this process), or ``'world'`` (all processes; each
-            of them has to call the loss in each step, or the others wait for it).
-        class_weight: Makes the mean over classes a weighted one.
-        bins: How finely errors are told apart without sorting: the loss is within 1 / (2 bins) of the exact one.
-            ``None`` sorts.
-        memory: How many past batches belong to the set beside the present one: a batch of one image then optimises an
-            estimate of the IoU of the data set. Gradients shrink with the share that the present batch has in it.
-        use_sigmoid: True for a decision per channel: several labels a pixel, or MMDetection's dense heads, where label
-            C is the background (and with a single class label 0 the object).
-        loss_weight: The factor of this loss in the objective.
-        loss_name: The key in the log.
+        classes: The classes that are averaged: those ``'present'`` in the set, ``'all'``, or a list of indices.
+        bins: The resolution of the errors without sorting: the loss is within 1 / (2 bins) of the exact one. ``None``
+            sorts.
+        memory: The number of past mini-batches that belong to the set beside the present one: with one image a
+            mini-batch, the loss is then an estimate of the IoU of the data set. Gradients shrink with the share of the
+            present mini-batch.
+        common: ``scope``, ``class_weight``, ``use_sigmoid``, ``loss_weight`` and ``loss_name``, as for
+            :class:`mmseg_nondecomp.losses.SetLoss`.
 
     Raises:
         TypeError: If an argument is unknown or of a wrong type.
@@ -51,29 +46,10 @@ class LovaszSoftmaxLoss(LovaszJaccardLoss):
         https://arxiv.org/abs/1705.08790
     """
 
-    top = 1.0
+    default_name = 'loss_lovasz'
+    cells = ProbabilityCells
 
     def __init__(
-        self,
-        classes: Classes = 'present',
-        scope: str = 'batch',
-        class_weight: Sequence[float] | None = None,
-        bins: int | None = 1024,
-        memory: int = 0,
-        use_sigmoid: bool | None = None,
-        loss_weight: float = 1.0,
-        loss_name: str = 'loss_lovasz',
-        **leaked: Any,
+        self, classes: Classes = 'present', *, bins: int | None = 1024, memory: int = 0, **common: Any
     ) -> None:
-        super().__init__(
-            ProbabilityCells,
-            bins,
-            memory,
-            scope,
-            classes=classes,
-            class_weight=class_weight,
-            use_sigmoid=use_sigmoid,
-            loss_weight=loss_weight,
-            loss_name=loss_name,
-            leaked=leaked,
-        )
+        super().__init__(classes, bins, memory, **common)

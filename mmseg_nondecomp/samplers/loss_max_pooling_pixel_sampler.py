@@ -5,7 +5,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmseg_nondecomp.functional.max_pooling import check_p, check_ratio, pooled_items, pooling_weights
+from mmseg_nondecomp.functional._inputs import check_number
+from mmseg_nondecomp.functional.max_pooling import pooled_items, pooling_weights
 from mmseg_nondecomp.registry import TASK_UTILS
 
 
@@ -29,8 +30,8 @@ class LossMaxPoolingPixelSampler:
     """
 
     def __init__(self, context: Any, p: float = 1.3, ratio: float = 0.25) -> None:
-        check_p(p)
-        check_ratio(ratio)
+        check_number('p', p, '[1, inf]')
+        check_number('ratio', ratio, '(0, 1]')
         self.context = context
         self.p = p
         self.ratio = ratio

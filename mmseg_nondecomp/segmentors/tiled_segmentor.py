@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from mmseg_nondecomp.functional.tiled_prediction import check_tiling, predict_in_tiles
+from mmseg_nondecomp.functional.tiling import check_tiling, predict_in_tiles
 from mmseg_nondecomp.registry import MODELS
 
 

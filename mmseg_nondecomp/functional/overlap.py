@@ -13,15 +13,22 @@ Reference:
     https://arxiv.org/abs/2302.05666
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.class_average import Classes, check_classes, class_average, class_weights
-from mmseg_nondecomp.functional.items import Items, class_items, number_of_classes, valid_items
-from mmseg_nondecomp.functional.label_scores import label_scores
-from mmseg_nondecomp.functional.lovasz import ClassLosses
+from mmseg_nondecomp.functional._averaging import ClassLosses, class_average
+from mmseg_nondecomp.functional._inputs import (
+    Classes,
+    Inputs,
+    Reduce,
+    check_classes,
+    in_one_process,
+    label_scores,
+    read_class_weight,
+    read_inputs,
+)
 
 
 def soft_iou(
@@ -32,16 +39,16 @@ def soft_iou(
     ignore_index: int | None = None,
     class_weight: Tensor | Sequence[float] | None = None,
 ) -> Tensor:
-    """The soft Jaccard loss, averaged over classes.
+    """Compute the soft Jaccard loss, averaged over classes.
 
     Args:
         probs: Probabilities, of shape [N, C, *]. With C = 1, those of the foreground, which is label 1.
-        target: Class indices, of shape [N, *], or a share for each class, or several labels, of shape [N, C, *].
-        classes: Which classes are averaged: those ``'present'`` in the set, ``'all'``, or a list. The loss of a class
-            that is absent is 1 as soon as any pixel gives it any probability.
+        target: Class indices, of shape [N, *], or soft labels, or several labels, of shape [N, C, *].
+        classes: The classes that are averaged: those ``'present'`` in the set, ``'all'``, or a list. The loss of an
+            absent class is 1 as soon as any pixel gives it a probability.
         per_image: Whether each image is a set (and the sets are averaged), or all of them are one.
-        ignore_index: The label of the pixels that do not exist. By default 255, where it cannot be a class.
-        class_weight: Makes the mean over classes a weighted one.
+        ignore_index: The label of the pixels to ignore. By default 255, where it cannot be a class.
+        class_weight: Weights of the classes in the mean.
 
     Returns:
         A scalar in [0, 1]; 0, attached to the graph, if no class counts.
@@ -56,32 +63,30 @@ def soft_iou(
         tensor(0.5395)
     """
     check_classes(classes)
-    n_classes = number_of_classes(probs, 'probs')
-    valid = valid_items(probs, target, None, ignore_index, max(n_classes, 2), 'probs')
-    items = class_items(probs, target, valid, None, zero_is_class=False)
-    return class_average(*soft_losses(items, per_image), classes, class_weights(class_weight, items.scores.dtype))
+    inputs = read_inputs(probs, target, ignore_index=ignore_index, name='probs')
+    class_weight = read_class_weight(class_weight, inputs.scores.dtype)
+    return class_average(soft_losses(inputs, per_image), classes, class_weight)
 
 
-def soft_losses(items: Items, per_image: bool, total: Callable[[Tensor], Tensor] | None = None) -> ClassLosses:
-    """Return the soft Jaccard loss of each class.
+def soft_losses(inputs: Inputs, per_image: bool, reduce: Reduce = in_one_process) -> ClassLosses:
+    """Compute the soft Jaccard loss of each class.
 
     Args:
-        items: Probabilities and their targets.
+        inputs: Probabilities and their targets.
         per_image: Whether each image is a set.
-        total: Sums a tensor over the processes that share the set, differentiably; ``None`` for one process.
+        reduce: Sums a tensor over the processes that share the set.
     """
-    sums = soft_sums(items, per_image)
-    intersection, union, foreground, mass = sums if total is None else total(torch.stack(sums, 2)).unbind(2)
+    intersection, union, foreground, mass = reduce(soft_sums(inputs, per_image)).unbind(2)
     losses = (union - intersection) / (union + (union == 0))
-    return ClassLosses(losses.to(items.scores.dtype), foreground > 0, mass[:, 0] > 0)
+    return ClassLosses(losses.to(inputs.scores.dtype), foreground > 0, mass[:, 0] > 0)
 
 
-def soft_sums(items: Items, per_image: bool) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return intersection, union, foreground and mass of each class in each set, each of shape [R, C]."""
-    scores, target, mass = items
-    ignored = mass == 0
-    n_classes = scores.shape[1]
-    if target.is_floating_point():
+def soft_sums(inputs: Inputs, per_image: bool) -> Tensor:
+    """Return intersection, union, foreground and mass of each class in each set, float64 of shape [R, C, 4]."""
+    scores, target, mass = inputs.scores, inputs.target, inputs.mass
+    ignored = ~inputs.valid
+    n_classes = inputs.n_classes
+    if inputs.is_soft:
         scores = scores.masked_fill(ignored.unsqueeze(1), 0)
         parts = (torch.minimum(scores, target), torch.maximum(scores, target), target)
         intersection, union, foreground = (_sums(part, mass, per_image).double() for part in parts)
@@ -97,7 +102,7 @@ def soft_sums(items: Items, per_image: bool) -> tuple[Tensor, Tensor, Tensor, Te
         foreground = nothing.to(mass.dtype).scatter_add(1, target, mass)[:, :-1]
         union = predicted + (foreground - intersection)
     mass = mass.sum(1, keepdim=True) if per_image else mass.sum().view(1, 1)
-    return intersection, union, foreground, mass.expand_as(union)
+    return torch.stack([intersection, union, foreground, mass.expand_as(union)], 2)
 
 
 def _sums(values: Tensor, mass: Tensor, per_image: bool) -> Tensor:

@@ -2,19 +2,19 @@ r"""The proximal operator of the Lovász hinge, exactly.
 
 .. math:: \mathrm{prox}(m) = \arg\min_u \; \bar\Delta(\max(u, 0)) + \tfrac\lambda2 \|u - m\|^2
 
-Algorithm C.1 of the paper follows the path of steepest descent and never parts pixels that have met. A foreground pixel
-above a background pixel may have to pass it, so here the minimum is found otherwise.
+Algorithm C.1 of the paper follows the path of steepest descent and never separates pixels that have met. A foreground
+pixel above a background pixel may have to pass it, so the minimum is computed in another way.
 
 :math:`\bar\Delta(\max(u, 0))` is the integral over :math:`t > 0` of the Jaccard loss of the set :math:`\{u \ge t\}`.
-The sets of the minimiser therefore minimise, each by itself,
+Each set of the minimiser therefore minimises
 
 .. math:: \Delta(A) - \lambda \sum_{i \in A} (m_i - t),
 
 and are nested in :math:`t`. :math:`\Delta` depends on the numbers :math:`a` of foreground and :math:`b` of background
 pixels alone, so the best set of those numbers has the largest margins of each kind, and for a given :math:`b` the best
 :math:`a` is known: another foreground pixel costs :math:`1 / (n + b)` whatever :math:`a` is. One pass over :math:`b`
-solves a level. Dividing and conquering (Fujishige's decomposition) finds the levels that matter: take the one at which
-a segment of the order would be a single block; if no part of it does better, it is a block, else part it there.
+solves a level. Fujishige's decomposition finds the levels that matter by divide and conquer: take the level at which a
+segment of the order would be a single block; if no part of it has a lower cost, it is a block, else split it there.
 
 Reference:
     M. Berman, A. Rannen Triki, M. B. Blaschko: The Lovász-Softmax loss. CVPR 2018, appendix C.
@@ -28,16 +28,18 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.lovasz_extension import lovasz_extension
+from mmseg_nondecomp.functional._averaging import ClassLosses
+from mmseg_nondecomp.functional._inputs import Inputs, check_floating_point, check_number, check_zero_or_one
+from mmseg_nondecomp.functional.lovasz.extension import lovasz_extension
 
 
 def prox_lovasz_hinge(margins: Tensor, foreground: Tensor, lam: float) -> Tensor:
-    r"""The point :math:`u` that minimises :math:`\bar\Delta(\max(u, 0)) + \frac\lambda2 \|u - m\|^2`.
+    r"""Compute the point :math:`u` that minimises :math:`\bar\Delta(\max(u, 0)) + \frac\lambda2 \|u - m\|^2`.
 
     Args:
-        margins: What the hinge cuts at 0, :math:`m_i = 1 - y_i F_i`, of shape [P].
+        margins: The margins before the hinge, :math:`m_i = 1 - y_i F_i`, of shape [P].
         foreground: Which pixels are foreground (bool, or 0 and 1), of the same shape.
-        lam: The weight :math:`\lambda > 0` of staying close.
+        lam: The weight :math:`\lambda > 0` of the distance.
 
     Returns:
         The minimiser, of the shape and dtype of ``margins`` (float32 for half precision), without gradient.
@@ -52,28 +54,18 @@ def prox_lovasz_hinge(margins: Tensor, foreground: Tensor, lam: float) -> Tensor
         >>> prox_lovasz_hinge(margins, foreground, lam=1.0)
         tensor([ 1.0000, 0.8333, 0.3167, -2.0000])
     """
-    if not margins.is_floating_point():
-        raise TypeError(f'Parameter `margins` should be a floating-point tensor. Found {margins.dtype}.')
+    check_floating_point('margins', margins)
     if margins.dim() != 1 or margins.shape != foreground.shape:
         raise ValueError(
             'Parameters `margins` and `foreground` should have the same shape [P]. '
             f'Found {tuple(margins.shape)} and {tuple(foreground.shape)}.'
         )
-    if not bool(((foreground == 0) | (foreground == 1)).all()):
-        raise ValueError('Parameter `foreground` should hold 0 and 1 only.')
-    check_lam('lam', lam)
+    check_zero_or_one('foreground', foreground)
+    check_number('lam', lam, '(0, inf)')
     if not margins.isfinite().all():
         raise ValueError('Parameter `margins` should be finite. Found NaN or infinity.')
     dtype = torch.promote_types(margins.dtype, torch.float32)
     return _prox(margins.detach().double(), foreground.bool(), float(lam)).to(dtype)
-
-
-def check_lam(name: str, lam: float) -> None:
-    """Raise unless the parameter is a positive, finite number."""
-    if not isinstance(lam, (int, float)) or isinstance(lam, bool):
-        raise TypeError(f'Parameter `{name}` should be a number. Found {lam!r}.')
-    if not 0 < lam < float('inf'):
-        raise ValueError(f'Parameter `{name}` should be positive and finite. Found {lam}.')
 
 
 class MoreauEnvelope(torch.autograd.Function):
@@ -81,30 +73,58 @@ class MoreauEnvelope(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, margins: Tensor, foreground: Tensor, lam: float) -> Tensor:
-        """The envelope at margins [P]."""
+        """Return the envelope at margins [P]."""
         finite = torch.nan_to_num(margins.detach().double())
         step = finite - _prox(finite, foreground, lam)
         ctx.save_for_backward((lam * step).to(margins.dtype))
         value = lovasz_extension((finite - step).clamp(min=0), foreground) + lam / 2 * step.square().sum()
-        # What is not finite shows in the value, too.
+        # A margin that is not finite makes the value not finite.
         return torch.where(margins.isfinite().all(), value.to(margins.dtype), margins.sum())
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
-        """The proximal step, which a step of gradient descent of length 1 / λ makes."""
+        """Return the proximal step: gradient descent with the step size 1 / λ takes it."""
         (step,) = ctx.saved_tensors
         return gradient * step, None, None
 
 
+def envelopes(inputs: Inputs, top: float, per_image: bool, lam: float) -> ClassLosses:
+    r"""Compute the Moreau envelope of the Lovász hinge of each class in each set.
+
+    Args:
+        inputs: Scores, one more than the logits, and targets of 0 and 1 with weights of 0 and 1.
+        top: The score that is no error where the class is present.
+        per_image: Whether each image is a set.
+        lam: The weight :math:`\lambda` of the distance.
+
+    Raises:
+        ValueError: If there are soft labels or other weights.
+    """
+    if inputs.is_soft and not bool(((inputs.target == 0) | (inputs.target == 1)).all()):
+        raise ValueError('Parameter `target` should hold 0 and 1 with `proximal`. Found shares of classes.')
+    if inputs.weight is not None and not bool(((inputs.weight == 0) | (inputs.weight == 1)).all()):
+        raise ValueError('Parameter `weight` should hold 0 and 1 with `proximal`. Found other weights.')
+    foreground, counted = inputs.one_hot() > 0, inputs.valid
+    margins = torch.where(foreground, top - inputs.scores, inputs.scores)
+    if not per_image:
+        margins, foreground = (part.movedim(0, 1).flatten(1).unsqueeze(0) for part in (margins, foreground))
+        counted = counted.reshape(1, -1)
+    losses = [
+        torch.stack([MoreauEnvelope.apply(m[inside], f[inside], lam) for m, f in zip(*rows, strict=True)])
+        for *rows, inside in zip(margins, foreground, counted, strict=True)
+    ]
+    return ClassLosses(torch.stack(losses), (foreground & counted.unsqueeze(1)).any(2), counted.any(1))
+
+
 class _Side(NamedTuple):
-    """The pixels of one kind whose margin the hinge does not cut, from the largest margin down."""
+    """Pixels of one kind with a positive margin, from the largest margin down."""
 
     margins: Tensor
     place: Tensor
-    """Where they come from."""
+    """Their places in the input."""
     sums: Tensor
-    """The sum of the first k of them, for k from 0."""
+    """Sum of the first k margins, for k from 0."""
 
 
 def _side(margins: Tensor, chosen: Tensor) -> _Side:
@@ -147,12 +167,12 @@ def _prox(margins: Tensor, foreground: Tensor, lam: float) -> Tensor:
 def _best_cut(
     top: Tensor, bottom: Tensor, level: Tensor, margins: Tensor, n: int, lam: float, cost: Callable[..., Tensor]
 ) -> Tensor:
-    """Where each segment is best cut, [S, 2]; at its top if no cut is better than none."""
+    """Return the best cut of each segment, [S, 2]; its top if no cut is better than none."""
     lengths = bottom[:, 1] - top[:, 1] + 1
     segment = torch.arange(len(top), device=top.device).repeat_interleave(lengths)
     b = _ranges(top[:, 1], lengths)
     at = level[segment]
-    # A foreground pixel is worth taking while λ (m - level) exceeds 1 / (n + b), what it adds to the Jaccard loss.
+    # A foreground pixel reduces the cost while λ (m - level) exceeds 1 / (n + b), its step of the Jaccard loss.
     worth = at + 1 / (lam * (n + b).clamp(min=1).double())
     a = len(margins) - torch.searchsorted(margins.flip(0), worth, right=True)
     a = torch.minimum(torch.maximum(a, top[segment, 0]), bottom[segment, 0])
@@ -167,6 +187,6 @@ def _best_cut(
 
 
 def _ranges(start: Tensor, lengths: Tensor) -> Tensor:
-    """The integers of all ranges that begin at ``start`` and have these lengths, one after the other."""
+    """Concatenate ranges of integers that begin at ``start`` and have these lengths."""
     before = lengths.cumsum(0) - lengths
     return torch.arange(int(lengths.sum()), device=start.device) + (start - before).repeat_interleave(lengths)

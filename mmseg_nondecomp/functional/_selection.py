@@ -7,15 +7,13 @@ adding up theirs, whatever the number of elements.
 """
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-DIGIT_BITS = 12
+from mmseg_nondecomp.functional._inputs import Reduce
 
-Reduce = Callable[[Tensor], Tensor]
-"""Sums a tensor over the processes that share a set; the identity in a single process."""
+DIGIT_BITS = 12
 
 
 def upper_bin_edge(values: Tensor, k: Tensor, precision: float, reduce: Reduce) -> Tensor:

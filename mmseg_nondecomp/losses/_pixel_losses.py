@@ -1,0 +1,118 @@
+"""Elementwise losses: one non-negative number for each item of a prediction, nothing reduced.
+
+With one channel, or one independent decision per channel, the loss of an item is the mean over its channels. The loss
+of an item that does not count is 0 and has no gradient.
+"""
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmseg_nondecomp.functional._inputs import Inputs, can_be_read
+from mmseg_nondecomp.registry import MODELS
+
+
+def cross_entropy(inputs: Inputs, class_weight: Tensor | None = None) -> Tensor:
+    """Compute the softmax cross-entropy, of shape [N, P]; on a single channel the cross-entropy of its sigmoid."""
+    if inputs.n_classes == 1:
+        return binary_cross_entropy(inputs, class_weight)
+    if inputs.is_soft:
+        losses = F.cross_entropy(inputs.scores, inputs.target, weight=class_weight, reduction='none')
+        return torch.where(inputs.valid, losses, 0)
+    return F.cross_entropy(
+        inputs.scores, inputs.target, weight=class_weight, reduction='none', ignore_index=inputs.n_classes
+    )
+
+
+def binary_cross_entropy(inputs: Inputs, class_weight: Tensor | None = None) -> Tensor:
+    """Compute the sigmoid cross-entropy of each channel against its class, averaged over the channels of an item."""
+    return _mean_over_channels(_decision_losses(inputs.scores, _is_class(inputs)), inputs.valid, class_weight)
+
+
+def focal(inputs: Inputs, class_weight: Tensor | None = None) -> Tensor:
+    r"""Compute the sigmoid focal loss with :math:`\gamma = 2`, :math:`\alpha = 0.25`, averaged over channels.
+
+    Reference:
+        T.-Y. Lin et al.: Focal Loss for Dense Object Detection. ICCV 2017. https://arxiv.org/abs/1708.02002
+    """
+    is_class = _is_class(inputs)
+    probability = inputs.scores.sigmoid()
+    miss = probability + is_class - 2 * probability * is_class
+    balance = 0.75 - 0.5 * is_class
+    losses = balance * miss.square() * _decision_losses(inputs.scores, is_class)
+    return _mean_over_channels(losses, inputs.valid, class_weight)
+
+
+PIXEL_LOSSES: dict[str, Callable[..., Tensor]] = {
+    'cross_entropy': cross_entropy,
+    'bce': binary_cross_entropy,
+    'focal': focal,
+}
+
+
+class RegisteredPixelLoss(nn.Module):
+    """An elementwise loss of MMSegmentation, or one with its call form.
+
+    Args:
+        cfg: The config of the loss, such as ``dict(type='FocalLoss', gamma=1.0)``.
+        class_weight: Must be None: such a loss takes its own in ``cfg``.
+    """
+
+    def __init__(self, cfg: dict[str, Any], class_weight: Sequence[float] | None = None) -> None:
+        super().__init__()
+        if not isinstance(cfg, dict) or 'type' not in cfg:
+            raise TypeError(f'Parameter `pixel_loss` should be a name or a dict with the key "type". Found {cfg!r}.')
+        if class_weight is not None:
+            raise ValueError(f'Parameter `class_weight` belongs into the config of `pixel_loss`, {cfg["type"]!r}.')
+        self.name = str(cfg['type'])
+        self.loss = MODELS.build(cfg)
+        takes_ignore_index = 'ignore_index' in inspect.signature(self.loss.forward).parameters
+        self.ignore_nothing = {'ignore_index': -100} if takes_ignore_index else {}
+
+    def forward(self, inputs: Inputs) -> Tensor:
+        """Compute the losses, of shape [N, P]."""
+        pred, target, valid = (inputs.as_called(part) for part in (inputs.scores, inputs.target, inputs.valid))
+        if inputs.is_soft:
+            losses = self.loss(pred, target, reduction_override='none')
+        else:
+            # Label 255 may be a class; losses of ignored items are masked below.
+            label = torch.where(valid, 1 - target if inputs.n_classes == 1 else target, 0)
+            losses = self.loss(pred, label, reduction_override='none', **self.ignore_nothing)
+        if losses.shape == pred.shape:
+            losses = losses.mean(1)
+        if losses.shape != valid.shape:
+            raise ValueError(
+                f'Parameter `pixel_loss` should name an elementwise loss. {self.name} returned the shape '
+                f'{tuple(losses.shape)} for {tuple(valid.shape)} pixels with `reduction_override="none"`.'
+            )
+        losses = losses.masked_fill(~valid, 0)
+        if can_be_read(losses) and (losses < 0).any():
+            raise ValueError(
+                f'Parameter `pixel_loss` should name a loss that is never negative. {self.name} returned '
+                f'{losses.min().item():.4g}.'
+            )
+        return losses.reshape(inputs.valid.shape)
+
+
+def _is_class(inputs: Inputs) -> Tensor:
+    """Return the target of the decision of each channel, of the shape and dtype of the scores."""
+    return inputs.one_hot().to(inputs.scores.dtype)
+
+
+def _decision_losses(scores: Tensor, is_class: Tensor) -> Tensor:
+    """Compute the sigmoid cross-entropy; 0 at infinite logits of the right sign, where torch returns NaN."""
+    return torch.where(
+        (is_class == 0) | (is_class == 1),
+        -F.logsigmoid(torch.where(is_class == 1, scores, -scores)),
+        F.binary_cross_entropy_with_logits(scores, is_class, reduction='none'),
+    )
+
+
+def _mean_over_channels(losses: Tensor, valid: Tensor, class_weight: Tensor | None) -> Tensor:
+    if class_weight is not None:
+        losses = losses * class_weight.view(1, -1, 1)
+    return torch.where(valid, losses.mean(1), 0)
