@@ -14,6 +14,7 @@ Reference:
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -76,13 +77,30 @@ def soft_losses(inputs: Inputs, per_image: bool, reduce: Reduce = in_one_process
         per_image: Whether each image is a set.
         reduce: Sums a tensor over the processes that share the set.
     """
-    intersection, union, foreground, mass = reduce(soft_sums(inputs, per_image)).unbind(2)
-    losses = (union - intersection) / (union + (union == 0))
-    return ClassLosses(losses.to(inputs.scores.dtype), foreground > 0, mass[:, 0] > 0)
+    sums = soft_sums(inputs, per_image)
+    if reduce is not in_one_process:
+        sums = SoftSums(*reduce(torch.stack(sums, 2)).unbind(2))
+    losses, present, non_empty = losses_of_sums(sums)
+    return ClassLosses(losses.to(inputs.scores.dtype), present, non_empty)
 
 
-def soft_sums(inputs: Inputs, per_image: bool) -> Tensor:
-    """Return intersection, union, foreground and mass of each class in each set, float64 of shape [R, C, 4]."""
+class SoftSums(NamedTuple):
+    """Sums over the pixels of each class in each set, float64 of shape [R, C]."""
+
+    intersection: Tensor
+    union: Tensor
+    foreground: Tensor
+    mass: Tensor
+
+
+def losses_of_sums(sums: SoftSums) -> ClassLosses:
+    """Compute the soft Jaccard loss of each class."""
+    intersection, union, foreground, mass = sums
+    return ClassLosses((union - intersection) / (union + (union == 0)), foreground > 0, mass[:, 0] > 0)
+
+
+def soft_sums(inputs: Inputs, per_image: bool) -> SoftSums:
+    """Sum intersection, union, foreground and mass over the pixels of each class in each set."""
     scores, target, mass = inputs.scores, inputs.target, inputs.mass
     ignored = ~inputs.valid
     n_classes = inputs.n_classes
@@ -102,7 +120,7 @@ def soft_sums(inputs: Inputs, per_image: bool) -> Tensor:
         foreground = nothing.to(mass.dtype).scatter_add(1, target, mass)[:, :-1]
         union = predicted + (foreground - intersection)
     mass = mass.sum(1, keepdim=True) if per_image else mass.sum().view(1, 1)
-    return torch.stack([intersection, union, foreground, mass.expand_as(union)], 2)
+    return SoftSums(intersection, union, foreground, mass.expand_as(union))
 
 
 def _sums(values: Tensor, mass: Tensor, per_image: bool) -> Tensor:

@@ -1,4 +1,4 @@
-"""The Jaccard index image by image, and the other averages that go by the name of mIoU."""
+"""The Jaccard index image by image, and the other averages that are called mIoU."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from torch import Tensor
 from torchmetrics.utilities.data import dim_zero_cat
 
 from mmseg_nondecomp.metrics.base import UnitMetric
-from mmseg_nondecomp.metrics.functional.jaccard_index_by_image import (
+from mmseg_nondecomp.metrics.functional._image_jaccard import (
     _jaccard_index_by_image_arg_validation,
     _jaccard_index_by_image_compute,
     _jaccard_index_by_image_update,
@@ -37,10 +37,10 @@ class JaccardIndexByImage(UnitMetric):
 
     Args:
         num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
-        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class. A class that is
+        ignore_index: The label of the pixels to ignore. By default 255, where it cannot be a class. A class that is
             ignored counts in no average.
-        worst: Which share of the images ``worst`` is about, in (0, 1].
-        kwargs: What any torchmetrics metric takes.
+        worst: The share of the images in ``worst``, in (0, 1].
+        kwargs: The arguments of any torchmetrics metric.
 
     Raises:
         TypeError: If an argument or an input is of a wrong type.
@@ -74,12 +74,12 @@ class JaccardIndexByImage(UnitMetric):
         self.add_state('batches', torch.zeros(2, dtype=torch.float64), dist_reduce_fx='sum')
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        """Add images, which are one batch."""
+        """Add the images of one batch."""
         counts, batch = _jaccard_index_by_image_update(preds, target, self.num_classes, self.ignore_index)
         self.counts += [counts.flatten().float()]  # type: ignore[operator]
         self.batches = self.batches + batch
 
     def compute(self) -> dict[str, Tensor]:
-        """The five averages."""
+        """Return the five averages."""
         counts = dim_zero_cat(self.counts) if len(self.counts) else self.batches.new_zeros(0)
         return _jaccard_index_by_image_compute(counts.view(-1, 2, self.num_classes), self.batches, self.worst)

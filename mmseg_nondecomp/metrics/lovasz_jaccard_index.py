@@ -1,18 +1,18 @@
-"""The Lovász extension of the Jaccard index as a metric that streams over a data set."""
+"""The Lovász extension of the Jaccard index as a streaming metric."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.class_average import Classes
-from mmseg_nondecomp.functional.error_cells import ProbabilityCells
-from mmseg_nondecomp.metrics.functional.lovasz_jaccard_index import (
+from mmseg_nondecomp.functional._inputs import Classes
+from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityCells
+from mmseg_nondecomp.metrics._jaccard import JaccardMetric
+from mmseg_nondecomp.metrics.functional._lovasz_jaccard import (
     _lovasz_jaccard_index_arg_validation,
     _lovasz_jaccard_index_compute,
     _lovasz_jaccard_index_update,
 )
-from mmseg_nondecomp.metrics.jaccard_metric import JaccardMetric
 
 
 class LovaszJaccardIndex(JaccardMetric):
@@ -30,17 +30,17 @@ class LovaszJaccardIndex(JaccardMetric):
 
     - ``preds``: probabilities, or logits (then softmax is applied, sigmoid to a single class), of shape [N, C, *]; or
       decided classes, integers of shape [N, *].
-    - ``target``: class indices, of shape [N, *], or a share for each class, of shape [N, C, *].
+    - ``target``: class indices, of shape [N, *], or soft labels, of shape [N, C, *].
 
     Args:
         num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
-        classes: Which classes are averaged: ``'seen'`` (true or decided on any pixel, as torchmetrics' own index has
-            it), ``'present'`` (true on any pixel), ``'all'``, or a list of indices.
+        classes: The classes that are averaged: ``'seen'`` (true or decided on any pixel, as in torchmetrics' own
+            index), ``'present'`` (true on any pixel), ``'all'``, or a list of indices.
         average: ``'macro'`` for the mean over classes, ``None`` for the value of each, NaN where it does not count.
-        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class. A class that is
+        ignore_index: The label of the pixels to ignore. By default 255, where it cannot be a class. A class that is
             ignored counts only if ``classes`` lists it.
-        bins: How finely errors are told apart.
-        kwargs: What any torchmetrics metric takes.
+        bins: The resolution of the errors.
+        kwargs: The arguments of any torchmetrics metric.
 
     Raises:
         TypeError: If an argument or an input is of a wrong type.
@@ -85,7 +85,7 @@ class LovaszJaccardIndex(JaccardMetric):
         self.note_type_of(preds)
 
     def compute(self) -> Tensor:
-        """The index of everything seen."""
+        """Return the index of all updates."""
         value = _lovasz_jaccard_index_compute(
             self.mass, self.errors, self.decided, self.classes, self.average, self.ignore_index
         )

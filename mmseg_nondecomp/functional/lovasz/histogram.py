@@ -140,9 +140,9 @@ def lovasz_losses(
     if before is not None:
         whole = mass + before
     shares = shares_of_cells(whole)
-    losses = reduce((histogram.errors * shares).sum((2, 3)))
+    losses = reduce(loss_of_cells(histogram.errors, shares))
     if before is not None:  # the errors of the past are given up to their cells
-        losses = losses + (before * shares * cells(bins).centres(before.device)).sum((2, 3))
+        losses = losses + loss_of_cells(before * cells(bins).centres(before.device), shares)
     occupied = whole.sum(3) > 0
     return ClassLosses(losses.to(inputs.scores.dtype), occupied[:, :, 1], occupied.flatten(1).any(1)), mass
 
@@ -154,6 +154,11 @@ class ErrorHistogram(NamedTuple):
     """Number of pixels in each cell, int32 of shape [R, C, 2, T]; or their mass, float64."""
     errors: Tensor
     """Sum of their errors, differentiable; float64 of the same shape."""
+
+
+def loss_of_cells(errors: Tensor, shares: Tensor) -> Tensor:
+    """Return the extension [...] from the sums of errors and the shares of the cells, both of shape [..., 2, T]."""
+    return (errors * shares).sum((-2, -1))
 
 
 def _in_64_bits(mass: Tensor) -> Tensor:

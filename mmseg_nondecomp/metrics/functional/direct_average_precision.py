@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
+from mmseg_nondecomp.functional._inputs import check_bins
 from mmseg_nondecomp.functional.direct_ap_loss import direct_ap_losses
 from mmseg_nondecomp.functional.items import IGNORED_BY_DEFAULT, can_be_read, valid_items
 from mmseg_nondecomp.functional.loss_augmented_ranking import check_epsilon
-from mmseg_nondecomp.functional.lovasz_softmax import check_bins
 from mmseg_nondecomp.functional.score_histogram import average_precisions, count_scores
 from mmseg_nondecomp.metrics.segmentation import check_ignore_index, check_num_classes
 

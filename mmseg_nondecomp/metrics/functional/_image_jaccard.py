@@ -1,4 +1,4 @@
-"""The Jaccard index of decisions image by image, and the other averages that go by the name of mIoU."""
+"""The Jaccard index of decisions image by image, and the other averages that are called mIoU."""
 
 import math
 from fractions import Fraction
@@ -6,25 +6,26 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.jaccard_counts import jaccard_counts, mean_jaccard
-from mmseg_nondecomp.metrics.functional.jaccard_average import is_ignored_class
-from mmseg_nondecomp.metrics.segmentation import check_ignore_index, check_num_classes, decided_items
+from mmseg_nondecomp.functional._averaging import jaccard_counts, mean_jaccard
+from mmseg_nondecomp.functional._inputs import check_ignore_index, check_integer, check_number
+from mmseg_nondecomp.metrics.functional._inputs import decided_inputs
+from mmseg_nondecomp.metrics.functional._jaccard_average import is_ignored_class
 
 
 def jaccard_index_by_image(
     preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None = None, worst: float = 0.05
 ) -> dict[str, Tensor]:
-    """Five averages of the Jaccard index of the same decisions.
+    """Compute five averages of the Jaccard index of the same decisions.
 
-    See :class:`mmseg_nondecomp.metrics.JaccardIndexByImage`, of which this is the value for a single batch.
+    This is the value of :class:`mmseg_nondecomp.metrics.JaccardIndexByImage` for a single batch.
 
     Args:
         preds: Scores of shape [N, C, *], of which the highest decides, or decided classes, integers of shape [N, *].
         target: Class indices, of shape [N, *].
         num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
-        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class. A class that is
+        ignore_index: The label of the pixels to ignore. By default 255, where it cannot be a class. A class that is
             ignored counts in no average.
-        worst: Which share of the images ``worst`` is about, in (0, 1].
+        worst: The share of the images in ``worst``, in (0, 1].
 
     Returns:
         ``image``, ``class``, ``dataset``, ``batch`` and ``worst``, each a scalar.
@@ -47,12 +48,9 @@ def jaccard_index_by_image(
 
 
 def _jaccard_index_by_image_arg_validation(num_classes: int, ignore_index: int | None, worst: float) -> None:
-    check_num_classes(num_classes)
+    check_integer('num_classes', num_classes, lowest=1)
     check_ignore_index(ignore_index)
-    if not isinstance(worst, (int, float)) or isinstance(worst, bool):
-        raise TypeError(f'Parameter `worst` should be a number. Found {worst!r}.')
-    if not 0 < worst <= 1:
-        raise ValueError(f'Parameter `worst` should be in (0, 1]. Found {worst}.')
+    check_number('worst', worst, '(0, 1]')
 
 
 def _jaccard_index_by_image_update(
@@ -61,12 +59,12 @@ def _jaccard_index_by_image_update(
     """Return intersections and unions of each image [N, 2, C]; and the index of the batch, and 1 if it has one."""
     if target.is_floating_point():
         raise TypeError(f'Parameter `target` should hold class indices. Found {target.dtype}.')
-    decided, label, mass = decided_items(preds, target, num_classes, ignore_index)
+    decided, label, mass = decided_inputs(preds, target, num_classes, ignore_index)
     counts = jaccard_counts(decided, label, mass, num_classes)
     if is_ignored_class(num_classes, ignore_index):
         counts[:, :, ignore_index] = 0
     true = mass.new_zeros(num_classes + 1).scatter_add_(0, label.flatten(), mass.flatten())
-    # A class that is not true in the batch does not count in its average.
+    # Only classes that are true in the batch count in its average.
     index = mean_jaccard(counts.sum(0) * (true[:-1] > 0))
     return counts, torch.stack([index.nan_to_num(), (~index.isnan()).double()])
 
@@ -79,7 +77,7 @@ def _jaccard_index_by_image_compute(counts: Tensor, batches: Tensor, worst: floa
     seen = counts[:, 1] > 0
     index = torch.where(seen, counts[:, 0] / counts[:, 1].clamp(min=1), 0)
     of_classes = index.sum(0) / seen.sum(0)
-    # In decimals as written: 0.28 of 25 images are 7, where floating-point numbers make it 7 and a little.
+    # In decimals: 0.28 of 25 images are 7, in floating-point numbers slightly more than 7.
     n_worst = math.ceil(Fraction(str(worst)) * len(of_images))
     total, number = batches.double().unbind()
     values = {

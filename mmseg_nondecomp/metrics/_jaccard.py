@@ -1,13 +1,13 @@
-"""What the differentiable Jaccard metrics share: their arguments, and which classes are decided for."""
+"""Base class of the differentiable Jaccard metrics."""
 
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.class_average import Classes
+from mmseg_nondecomp.functional._inputs import Classes
 from mmseg_nondecomp.metrics.base import UnitMetric
-from mmseg_nondecomp.metrics.functional.jaccard_average import check_jaccard_arguments
+from mmseg_nondecomp.metrics.functional._jaccard_average import check_jaccard_arguments
 
 
 class JaccardMetric(UnitMetric):
@@ -15,11 +15,12 @@ class JaccardMetric(UnitMetric):
 
     Args:
         num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
-        classes: Which classes are averaged: ``'seen'`` (true or decided on any pixel, as torchmetrics' own index has
-            it), ``'present'`` (true on any pixel), ``'all'``, or a list of indices.
+        classes: The classes that are averaged: ``'seen'`` (true or decided on any pixel, as in torchmetrics' own
+            index), ``'present'`` (true on any pixel), ``'all'``, or a list of indices.
         average: ``'macro'`` for the mean over classes, ``None`` for the value of each, NaN where it does not count.
-        ignore_index: The label that takes a pixel out. By default 255, where it cannot be a class.
-        kwargs: What any torchmetrics metric takes.
+        ignore_index: The label of the pixels to ignore. By default 255, where it cannot be a class. A class that is
+            ignored counts only if ``classes`` lists it.
+        kwargs: The arguments of any torchmetrics metric.
     """
 
     is_differentiable = True

@@ -1,16 +1,15 @@
-"""What the differentiable Jaccard indices share: their arguments, and the average over classes."""
+"""Arguments of the differentiable Jaccard indices, and their average over classes."""
 
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.class_average import Classes, check_classes
-from mmseg_nondecomp.functional.items import Items
-from mmseg_nondecomp.metrics.segmentation import check_ignore_index, check_num_classes, decided_classes
+from mmseg_nondecomp.functional._inputs import Classes, Inputs, check_classes, check_ignore_index, check_integer
+from mmseg_nondecomp.metrics.functional._inputs import decided_classes
 
 
 def check_jaccard_arguments(num_classes: int, classes: Classes, average: str | None, ignore_index: int | None) -> None:
     """Raise unless these are arguments of a Jaccard index."""
-    check_num_classes(num_classes)
+    check_integer('num_classes', num_classes, lowest=1)
     if classes != 'seen':
         check_classes(classes)
     if not isinstance(classes, str) and max(classes) >= num_classes:
@@ -22,14 +21,15 @@ def check_jaccard_arguments(num_classes: int, classes: Classes, average: str | N
     check_ignore_index(ignore_index)
 
 
-def count_decided(preds: Tensor, items: Items) -> Tensor:
+def count_decided(preds: Tensor, inputs: Inputs) -> Tensor:
     """Return the number of items that are decided for each class, of shape [C]."""
-    counts = items.mass.new_zeros(items.scores.shape[1] + 1)
-    return counts.scatter_add_(0, decided_classes(preds, items).flatten(), items.mass.flatten())[:-1]
+    mass = inputs.mass.flatten()
+    counts = mass.new_zeros(inputs.n_classes + 1)
+    return counts.scatter_add_(0, decided_classes(preds, inputs).flatten(), mass)[:-1]
 
 
 def is_ignored_class(num_classes: int, ignore_index: int | None) -> bool:
-    """Whether the label to ignore is a class, which then counts in no average."""
+    """Return whether the label to ignore is a class, which then counts in no average."""
     # Labels of a single class, 0 and 1, are not the indices of classes.
     return ignore_index is not None and num_classes > 1 and 0 <= ignore_index < num_classes
 
@@ -42,15 +42,15 @@ def jaccard_average(
     average: str | None,
     ignore_index: int | None,
 ) -> Tensor:
-    """The average over the classes that count.
+    """Average the index over the classes that count.
 
     Args:
         index: The index of each class, of shape [C].
-        present: Which classes have a true item, bool of shape [C].
-        decided: How many items are decided for each class, of shape [C].
-        classes: Which classes count: those ``'seen'`` (true or decided), ``'present'``, ``'all'``, or those listed.
+        present: Whether a class has a true item, bool of shape [C].
+        decided: The number of items that are decided for each class, of shape [C].
+        classes: The classes that count: those ``'seen'`` (true or decided), ``'present'``, ``'all'``, or those listed.
         average: ``'macro'`` for the mean; ``None`` for the index of each class, NaN where it does not count.
-        ignore_index: The label that takes an item out. If it is a class, only a list makes it count.
+        ignore_index: The label of the items to ignore. If it is a class, it counts only where it is listed.
     """
     n_classes = len(index)
     if classes == 'all':
