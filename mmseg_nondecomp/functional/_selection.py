@@ -1,4 +1,4 @@
-"""Sort-free selection of an order statistic by counting digits of floating-point numbers.
+"""Selection of an order statistic without a sort, by counting digits of floating-point numbers.
 
 The bit pattern of a non-negative float, read as an integer, grows with its value. One histogram of the leading bits
 therefore finds the bin of the k-th largest number, and one more histogram of the next bits inside that bin narrows it
@@ -17,7 +17,7 @@ DIGIT_BITS = 12
 
 
 def upper_bin_edge(values: Tensor, k: Tensor, precision: float, reduce: Reduce) -> Tensor:
-    r"""A float that at least ``k`` of the values reach from above to within a relative ``precision``.
+    r"""Return an upper bound of the k-th largest value, tight to a relative ``precision``.
 
     For each row the result is the largest float :math:`e` of the bin that holds the :math:`\lceil k\rceil`-th largest
     value :math:`v`, so that :math:`v \le e \le (1 + \text{precision})\,v` and :math:`\#\{\text{values} > e\} < k`.
@@ -25,8 +25,8 @@ def upper_bin_edge(values: Tensor, k: Tensor, precision: float, reduce: Reduce) 
 
     Args:
         values: Floats without a sign, of shape [R, P], float32 or float64; a NaN may be among them.
-        k: How many values to reach, real and at least 1, of shape [R, 1].
-        precision: The relative width of the last bin that is tolerated.
+        k: The number of values, real and at least 1, of shape [R, 1].
+        precision: The largest relative width of the last bin.
         reduce: Sums the histograms over processes.
 
     Returns:
@@ -46,7 +46,7 @@ def upper_bin_edge(values: Tensor, k: Tensor, precision: float, reduce: Reduce) 
         high, low = low, max(low - DIGIT_BITS, 0)
         n_bins = 1 << (high - low)
         digit = (pattern >> low).long()
-        if high < total_bits:  # Values outside of the bin found so far go to an extra bin that nobody reads.
+        if high < total_bits:  # values outside the bin of the earlier digits go to an extra, unused bin
             digit = digit - (prefix << (high - low))
             digit = torch.where((digit >= 0) & (digit < n_bins), digit, n_bins)
         counts = torch.zeros((len(values), n_bins + 1), dtype=torch.int32, device=values.device)

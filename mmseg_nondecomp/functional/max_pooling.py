@@ -1,4 +1,4 @@
-r"""Loss max-pooling: the highest loss that a constrained re-weighting of the items can reach.
+r"""Loss max-pooling: the highest loss over constrained re-weightings of the items.
 
 .. math::
     L_W(\ell) = \max_w \; w \cdot \ell \quad\text{s.t.}\quad \|w\|_p \le \gamma,\; \|w\|_\infty \le \tau,
@@ -13,13 +13,13 @@ The maximiser is :math:`w^*_i = \tau \min(\ell_i/\alpha^*, 1)^{q-1}`, where :mat
 
 With :math:`a = \alpha^q`, :math:`K = \#\{\ell^q > a\}` and :math:`R = \sum_{\ell^q \le a} \ell^q` it reads
 :math:`K + R/a = m`. The left side is concave and piecewise linear in :math:`1/a`, and each piece has the root
-:math:`a = R/(m - K)`: Newton's step, which never falls below :math:`a^* = (\alpha^*)^q`, and from there on descends.
-So :math:`a^*` is the least of the roots of all pieces.
+:math:`a = R/(m - K)`: Newton's step. It never falls below :math:`a^* = (\alpha^*)^q` and descends from there on, so
+:math:`a^*` is the least of the roots of all pieces.
 
-Nothing is sorted to find it. A histogram of the leading bits of the losses holds all pieces of the losses rounded up;
-their least root is where Newton's steps begin. Powers are relative to it. Where :math:`q` is so large that they leave
-the range of floats, they are relative to about the :math:`\lceil m\rceil`-th highest loss, and the histogram is
-of the powers.
+Nothing is sorted. A histogram of the leading bits of the losses gives all pieces of the losses rounded up; Newton's
+steps start from the least of their roots. Powers are relative to it. Where :math:`q` is so large that they leave the
+range of floats, they are relative to about the :math:`\lceil m\rceil`-th highest loss, and the histogram is of the
+powers.
 
 Reference:
     S. Rota Bulò, G. Neuhold, P. Kontschieder: Loss Max-Pooling for Semantic Image Segmentation. CVPR 2017.
@@ -42,11 +42,11 @@ from mmseg_nondecomp.functional._inputs import (
 from mmseg_nondecomp.functional._selection import upper_bin_edge
 
 NEWTON_STEPS = 5
-"""Three reach rounding error on the losses of a network; adversarial sets with ``m`` just above an integer need five to
-gain the last 1e-6."""
+"""Number of Newton steps: three reach rounding error on the losses of a network; adversarial sets with ``m`` just above
+an integer need five for the last 1e-6."""
 
 LARGEST_EXPONENT = 7
-"""Up to which exponent powers of float32 numbers, and sums of them, are in the range of float64."""
+"""Largest exponent for which powers of float32 numbers, and their sums, are in the range of float64."""
 
 N_CELLS = 2040
 """Number of cells of the non-negative finite float32 numbers: they agree in exponent and three bits of mantissa."""
@@ -65,7 +65,7 @@ class SetSizes(NamedTuple):
 
 
 class PoolingWeights(NamedTuple):
-    """The maximiser of each row, and how many items it keeps at full weight."""
+    """Maximiser of each row, and the share of items at full weight."""
 
     weights: Tensor
     """w*, of shape [R, P]; 0 for the items left out."""
@@ -74,7 +74,7 @@ class PoolingWeights(NamedTuple):
 
 
 def max_pooling_weights(losses: Tensor, p: float, m: float) -> Tensor:
-    r"""The weights :math:`w^*` that maximise :math:`w \cdot \ell`, without gradient.
+    r"""Compute the weights :math:`w^*` that maximise :math:`w \cdot \ell`, without gradient.
 
     Args:
         losses: Non-negative losses of ``n`` items, of shape [n].
@@ -104,7 +104,7 @@ def max_pooling_weights(losses: Tensor, p: float, m: float) -> Tensor:
 
 
 def loss_max_pooling(losses: Tensor, p: float = 1.3, ratio: float = 0.25, mask: Tensor | None = None) -> Tensor:
-    r"""The max-pooled loss of one set of items, with ``m = max(1, ratio * n)``. Its gradient is :math:`w^*`.
+    r"""Compute the max-pooled loss of one set of items, with ``m = max(1, ratio * n)``. Its gradient is :math:`w^*`.
 
     Args:
         losses: Non-negative losses of any shape.
@@ -153,8 +153,8 @@ def pooling_weights(
 ) -> PoolingWeights:
     """Return the maximisers for many sets at once, one a row, on one process or on many.
 
-    Nothing is read back to the host and no shape depends on values. A NaN among the losses gives whatever weights, and
-    a NaN loss.
+    No value is read back to the host and no shape depends on values. With a NaN among the losses the weights are
+    arbitrary and the loss is NaN.
 
     Args:
         losses: Non-negative losses, of shape [R, P].
@@ -179,7 +179,7 @@ def pooling_weights(
 
 
 def _top_weights(losses: Tensor, m: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
-    """Theorem 2: τ = 1/m above the ⌈m⌉-th highest loss; losses equal to it share the rest of the mass."""
+    """Compute theorem 2: τ = 1/m above the ⌈m⌉-th highest loss; losses equal to it share the rest of the mass."""
     alpha = upper_bin_edge(losses, m, 0, reduce)
     above, equal = losses > alpha, losses == alpha
     n_above, n_equal = reduce(torch.stack([above.sum(1, True), equal.sum(1, True)])).double()
@@ -189,7 +189,7 @@ def _top_weights(losses: Tensor, m: Tensor, reduce: Reduce) -> tuple[Tensor, Ten
 
 
 def _norm_weights(losses: Tensor, n: Tensor, p: float, m: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
-    """Theorem 1: τ · min(ℓ/α*, 1)^(q-1), where (q-1)/q = 1/p. Overwrites ``losses``."""
+    """Compute theorem 1: τ · min(ℓ/α*, 1)^(q-1), where (q-1)/q = 1/p. Overwrites ``losses``."""
     q = p / (p - 1)
     in_range = q <= LARGEST_EXPONENT and losses.dtype == torch.float32
     if in_range:
@@ -224,19 +224,19 @@ def _upper_bound(losses: Tensor, q: float, m: Tensor, reduce: Reduce) -> Tensor:
 
 
 def _newton(powers: Tensor, root: Tensor, m: Tensor, reduce: Reduce) -> tuple[Tensor, Tensor]:
-    """Return the largest root a of K + R/a = m, and K; ``root`` is where to start, an upper bound."""
+    """Return the largest root a of K + R/a = m, and K, starting from an upper bound."""
     above, tail = sides = powers.new_empty(2, *powers.shape)  # once: fresh memory costs as much as the arithmetic
     for _ in range(NEWTON_STEPS):
         torch.gt(powers, root, out=above)
         torch.addcmul(powers, powers, above, value=-1, out=tail)
         n_above, tail_sum = reduce(sides.sum(2, keepdim=True).double())
-        # Where rounding leaves no room for the tail the root has been found.
+        # The clamp applies where rounding leaves no room for the tail: the root is exact there.
         root = torch.minimum(root, (tail_sum / (m - n_above).clamp(min=SMALLEST)).to(root.dtype))
     return root, n_above
 
 
 def _check_losses(losses: Tensor, mask: Tensor | None = None) -> None:
-    """Raise unless the losses (inside of the mask) are floating-point, non-negative and not NaN."""
+    """Raise unless the losses inside the mask are floating-point, non-negative and not NaN."""
     check_floating_point('losses', losses)
     bad = ~(losses >= 0) if mask is None else mask & ~(losses >= 0)
     if bad.any():

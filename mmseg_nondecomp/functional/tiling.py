@@ -1,13 +1,13 @@
-r"""Predictions of a large image from tiles that overlap, each pixel decided by one of them.
+r"""Predictions of a large image from overlapping tiles, each pixel decided by one of them.
 
-Along an axis, tiles :math:`[a_k, a_k + s)` stand a stride apart, and the last is moved inwards to end with the image.
-What two neighbours share, :math:`[a_{k+1}, a_k + s)`, is cut in the middle: the tile before decides the first half, the
-next one the second. All tiles being of one size, each pixel is decided by the tile with the nearest centre, in which it
-has the most context on its poorer side; a pixel as near to two, in the middle of an odd overlap, by the first.
+Along an axis, tiles :math:`[a_k, a_k + s)` start a stride apart, and the last is moved inwards to end with the image.
+The overlap of two neighbours, :math:`[a_{k+1}, a_k + s)`, is cut in the middle: the tile before decides the first half,
+the next one the second. All tiles have one size, so each pixel is decided by the tile with the nearest centre, which
+gives it the most context on its poorer side; a pixel in the middle of an odd overlap by the first of two.
 
-For an overlap of :math:`o = s - \text{stride}`, there are :math:`\lfloor o/2 \rfloor` pixels or more between one that a
-tile decides and any end of the tile that is not one of the image. A network that looks no further predicts what it
-would from the whole image.
+For an overlap of :math:`o = s - \text{stride}`, there are :math:`\lfloor o/2 \rfloor` pixels or more between a pixel
+that a tile decides and any end of the tile inside the image. A network whose receptive field reaches no further
+predicts the same as from the whole image.
 
 Reference:
     S. Rota Bulò, G. Neuhold, P. Kontschieder: Loss Max-Pooling for Semantic Image Segmentation. CVPR 2017, section 5.2,
@@ -26,23 +26,23 @@ class Tile(NamedTuple):
     """A tile along one axis."""
 
     seen: slice
-    """The pixels from which it predicts."""
+    """Pixels of the image that the tile covers."""
     decided: slice
-    """Those of the image for which it does."""
+    """Pixels of the image that the tile decides."""
 
     @property
     def kept(self) -> slice:
-        """The part of its prediction that counts."""
+        """Part of the prediction of the tile that is used."""
         return slice(self.decided.start - self.seen.start, self.decided.stop - self.seen.start)
 
 
 def predict_in_tiles(
     predict: Callable[[Tensor], Tensor], images: Tensor, crop_size: tuple[int, int], stride: tuple[int, int]
 ) -> Tensor:
-    """The scores of images, from those of tiles which overlap by ``crop_size - stride``; nothing is averaged.
+    """Compute the scores of images from those of tiles that overlap by ``crop_size - stride``, without averaging.
 
     Args:
-        predict: Gives scores [N, K, h, w] for tiles [N, C, h, w].
+        predict: Computes scores [N, K, h, w] of tiles [N, C, h, w].
         images: Of shape [N, C, H, W].
         crop_size: Height and width of the tiles; where the image is smaller, that of the image.
         stride: From one tile to the next, down and across, at most ``crop_size``.
@@ -75,7 +75,7 @@ def predict_in_tiles(
 
 
 def tiles(length: int, size: int, stride: int) -> list[Tile]:
-    """The tiles of an axis, from its start to its end.
+    """Return the tiles of an axis, from its start to its end.
 
     Example:
         >>> [(tile.seen, tile.decided) for tile in tiles(7, 4, 2)][-1]
@@ -89,7 +89,7 @@ def tiles(length: int, size: int, stride: int) -> list[Tile]:
 
 
 def check_tiling(crop_size: Any, stride: Any) -> None:
-    """Raise unless these are pairs of positive ints, and strides leave no gap between tiles."""
+    """Raise unless these are pairs of positive integers and there is no gap between tiles."""
     for name, value in (('crop_size', crop_size), ('stride', stride)):
         is_pair = isinstance(value, (tuple, list)) and len(value) == 2
         if not is_pair or not all(isinstance(side, int) and side > 0 for side in value):
