@@ -7,20 +7,13 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional._inputs import Classes
 from mmseg_nondecomp.metrics.base import UnitMetric
-from mmseg_nondecomp.metrics.functional._jaccard_average import check_jaccard_arguments
+from mmseg_nondecomp.metrics.functional._jaccard import check_jaccard_arguments, jaccard_average
 
 
 class JaccardMetric(UnitMetric):
     """One minus a Jaccard loss of each class, averaged over classes.
 
-    Args:
-        num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
-        classes: The classes that are averaged: ``'seen'`` (true or decided on any pixel, as in torchmetrics' own
-            index), ``'present'`` (true on any pixel), ``'all'``, or a list of indices.
-        average: ``'macro'`` for the mean over classes, ``None`` for the value of each, NaN where it does not count.
-        ignore_index: The label of the pixels to ignore. By default 255, where it cannot be a class. A class that is
-            ignored counts only if ``classes`` lists it.
-        kwargs: The arguments of any torchmetrics metric.
+    Inputs and arguments are documented in `LovaszJaccardIndex`.
     """
 
     is_differentiable = True
@@ -43,4 +36,20 @@ class JaccardMetric(UnitMetric):
         self.average = average
         self.ignore_index = ignore_index
         self.tell_apart(ignore_index=ignore_index)
-        self.add_state('decided', torch.zeros(num_classes, dtype=torch.float64), dist_reduce_fx='sum')
+        for name, shape in (('decided', (num_classes,)), *self.sums_of_pixels().items()):
+            self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx='sum')
+
+    def sums_of_pixels(self) -> dict[str, tuple[int, ...]]:
+        """Return the names and shapes of the sums over pixels that the losses are computed from."""
+        raise NotImplementedError
+
+    def add(self, preds: Tensor, sums: dict[str, Tensor]) -> None:
+        """Add the sums of a batch."""
+        for name, value in sums.items():
+            setattr(self, name, getattr(self, name) + value)
+        self.note_type_of(preds)
+
+    def average_of(self, index: Tensor, present: Tensor) -> Tensor:
+        """Return the average of the index over the classes that count."""
+        value = jaccard_average(index, present, self.decided, self.classes, self.average, self.ignore_index)
+        return self.in_type_of_scores(value)

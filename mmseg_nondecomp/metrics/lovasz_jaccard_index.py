@@ -2,17 +2,12 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional._inputs import Classes
+from mmseg_nondecomp.functional._inputs import Classes, check_integer
 from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityCells
 from mmseg_nondecomp.metrics._jaccard import JaccardMetric
-from mmseg_nondecomp.metrics.functional._lovasz_jaccard import (
-    _lovasz_jaccard_index_arg_validation,
-    _lovasz_jaccard_index_compute,
-    _lovasz_jaccard_index_update,
-)
+from mmseg_nondecomp.metrics.functional._jaccard import lovasz_index, lovasz_sums
 
 
 class LovaszJaccardIndex(JaccardMetric):
@@ -47,6 +42,7 @@ class LovaszJaccardIndex(JaccardMetric):
         ValueError: If an argument or an input is out of range.
 
     Example:
+        >>> import torch
         >>> metric = LovaszJaccardIndex(num_classes=2)
         >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]], requires_grad=True)
         >>> metric(probs, torch.tensor([0, 1, 1]))
@@ -67,26 +63,19 @@ class LovaszJaccardIndex(JaccardMetric):
         bins: int = 1024,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_classes, classes, average, ignore_index, **kwargs)
-        _lovasz_jaccard_index_arg_validation(num_classes, classes, average, ignore_index, bins)
+        check_integer('bins', bins, lowest=1)
         self.bins = bins
-        empty = torch.zeros(num_classes, 2, ProbabilityCells(bins).number, dtype=torch.float64)
-        self.add_state('mass', empty.clone(), dist_reduce_fx='sum')
-        self.add_state('errors', empty, dist_reduce_fx='sum')
+        super().__init__(num_classes, classes, average, ignore_index, **kwargs)
+
+    def sums_of_pixels(self) -> dict[str, tuple[int, ...]]:
+        """Return the names and shapes of the sums in each cell."""
+        shape = self.num_classes, 2, ProbabilityCells(self.bins).number
+        return {'mass': shape, 'errors': shape}
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch to the histogram."""
-        mass, errors, decided = _lovasz_jaccard_index_update(
-            preds, target, self.num_classes, self.ignore_index, self.bins
-        )
-        self.mass = self.mass + mass
-        self.errors = self.errors + errors
-        self.decided = self.decided + decided
-        self.note_type_of(preds)
+        self.add(preds, lovasz_sums(preds, target, self.num_classes, self.ignore_index, self.bins))
 
     def compute(self) -> Tensor:
         """Return the index of all updates."""
-        value = _lovasz_jaccard_index_compute(
-            self.mass, self.errors, self.decided, self.classes, self.average, self.ignore_index
-        )
-        return self.in_type_of_scores(value)
+        return self.average_of(*lovasz_index(self.mass, self.errors))

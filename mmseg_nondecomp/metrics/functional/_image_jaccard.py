@@ -9,7 +9,7 @@ from torch import Tensor
 from mmseg_nondecomp.functional._averaging import jaccard_counts, mean_jaccard
 from mmseg_nondecomp.functional._inputs import check_ignore_index, check_integer, check_number
 from mmseg_nondecomp.metrics.functional._inputs import decided_inputs
-from mmseg_nondecomp.metrics.functional._jaccard_average import is_ignored_class
+from mmseg_nondecomp.metrics.functional._jaccard import is_ignored_class
 
 
 def jaccard_index_by_image(
@@ -17,22 +17,11 @@ def jaccard_index_by_image(
 ) -> dict[str, Tensor]:
     """Compute five averages of the Jaccard index of the same decisions.
 
-    This is the value of :class:`mmseg_nondecomp.metrics.JaccardIndexByImage` for a single batch.
-
-    Args:
-        preds: Scores of shape [N, C, *], of which the highest decides, or decided classes, integers of shape [N, *].
-        target: Class indices, of shape [N, *].
-        num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
-        ignore_index: The label of the pixels to ignore. By default 255, where it cannot be a class. A class that is
-            ignored counts in no average.
-        worst: The share of the images in ``worst``, in (0, 1].
+    This is the value of :class:`mmseg_nondecomp.metrics.JaccardIndexByImage` for a single batch, with the same
+    arguments.
 
     Returns:
         ``image``, ``class``, ``dataset``, ``batch`` and ``worst``, each a scalar.
-
-    Raises:
-        TypeError: If an argument is of a wrong type.
-        ValueError: If an argument is out of range.
 
     Example:
         >>> decided = torch.tensor([[0, 1, 1, 1], [0, 0, 0, 1]])

@@ -1,0 +1,154 @@
+"""The differentiable Jaccard indices of a batch: one minus the Jaccard losses, averaged over classes."""
+
+import torch
+from torch import Tensor
+
+from mmseg_nondecomp.functional._inputs import Classes, Inputs, check_classes, check_ignore_index, check_integer
+from mmseg_nondecomp.functional.lovasz.extension import shares_of_cells
+from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityCells, error_histogram, loss_of_cells
+from mmseg_nondecomp.functional.overlap import SoftSums, losses_of_sums, soft_sums
+from mmseg_nondecomp.metrics.functional._inputs import decided_classes, probability_inputs, value_dtype
+
+
+def lovasz_jaccard_index(
+    preds: Tensor,
+    target: Tensor,
+    num_classes: int,
+    classes: Classes = 'seen',
+    average: str | None = 'macro',
+    ignore_index: int | None = None,
+    bins: int = 1024,
+) -> Tensor:
+    """Compute one minus the Lovász-Softmax loss of all pixels, averaged over classes.
+
+    This is the value of :class:`mmseg_nondecomp.metrics.LovaszJaccardIndex` for a single batch, with the same
+    arguments.
+
+    Returns:
+        A scalar, or a value for each class, of shape [C].
+
+    Example:
+        >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
+        >>> lovasz_jaccard_index(probs, torch.tensor([0, 1, 1]), num_classes=2)
+        tensor(0.5667)
+    """
+    check_jaccard_arguments(num_classes, classes, average, ignore_index)
+    check_integer('bins', bins, lowest=1)
+    state = lovasz_sums(preds, target, num_classes, ignore_index, bins)
+    index = lovasz_index(state['mass'], state['errors'])
+    return jaccard_average(*index, state['decided'], classes, average, ignore_index).to(value_dtype(preds))
+
+
+def lovasz_sums(
+    preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None, bins: int
+) -> dict[str, Tensor]:
+    """Return mass and sum of errors in each cell [C, 2, T], and the number of pixels decided for each class [C]."""
+    inputs = probability_inputs(preds, target, num_classes, ignore_index)
+    mass, errors = error_histogram(inputs, ProbabilityCells(bins), per_image=False)
+    return {'mass': mass[0], 'errors': errors[0], 'decided': count_decided(preds, inputs)}
+
+
+def lovasz_index(mass: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the index of each class, and whether it has a true pixel."""
+    mass = mass.double()
+    return 1 - loss_of_cells(errors, shares_of_cells(mass)), mass[:, 1].sum(1) > 0
+
+
+def soft_jaccard_index(
+    preds: Tensor,
+    target: Tensor,
+    num_classes: int,
+    classes: Classes = 'seen',
+    average: str | None = 'macro',
+    ignore_index: int | None = None,
+) -> Tensor:
+    """Compute the ratio of soft intersection and soft union of all pixels, averaged over classes.
+
+    This is the value of :class:`mmseg_nondecomp.metrics.SoftJaccardIndex` for a single batch, with the same arguments.
+
+    Returns:
+        A scalar, or a value for each class, of shape [C].
+
+    Example:
+        >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
+        >>> soft_jaccard_index(probs, torch.tensor([0, 1, 1]), num_classes=2)
+        tensor(0.4605)
+    """
+    check_jaccard_arguments(num_classes, classes, average, ignore_index)
+    state = soft_index_sums(preds, target, num_classes, ignore_index)
+    index = soft_index(state['sums'])
+    return jaccard_average(*index, state['decided'], classes, average, ignore_index).to(value_dtype(preds))
+
+
+def soft_index_sums(preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None) -> dict[str, Tensor]:
+    """Return the `SoftSums` of each class [C, 4], and the number of pixels decided for it [C]."""
+    inputs = probability_inputs(preds, target, num_classes, ignore_index)
+    sums = torch.stack(soft_sums(inputs, per_image=False), 2)[0]
+    return {'sums': sums, 'decided': count_decided(preds, inputs)}
+
+
+def soft_index(sums: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the index of each class, and whether it has a true pixel."""
+    losses, present, _ = losses_of_sums(SoftSums(*sums.double().unsqueeze(0).unbind(2)))
+    return 1 - losses[0], present[0]
+
+
+def check_jaccard_arguments(num_classes: int, classes: Classes, average: str | None, ignore_index: int | None) -> None:
+    """Raise unless these are arguments of a Jaccard index."""
+    check_integer('num_classes', num_classes, lowest=1)
+    if classes != 'seen':
+        check_classes(classes)
+    if not isinstance(classes, str) and max(classes) >= num_classes:
+        raise ValueError(
+            f'Parameter `classes` should list classes below {num_classes}, the number of classes. Found {max(classes)}.'
+        )
+    if average not in ('macro', 'none', None):
+        raise ValueError(f"Parameter `average` should be 'macro' or None. Found {average!r}.")
+    check_ignore_index(ignore_index)
+
+
+def count_decided(preds: Tensor, inputs: Inputs) -> Tensor:
+    """Return the number of items that are decided for each class, of shape [C]."""
+    mass = inputs.mass.flatten()
+    counts = mass.new_zeros(inputs.n_classes + 1)
+    return counts.scatter_add_(0, decided_classes(preds, inputs).flatten(), mass)[:-1]
+
+
+def is_ignored_class(num_classes: int, ignore_index: int | None) -> bool:
+    """Return whether the label to ignore is a class, which then counts in no average."""
+    # Labels of a single class, 0 and 1, are not the indices of classes.
+    return ignore_index is not None and num_classes > 1 and 0 <= ignore_index < num_classes
+
+
+def jaccard_average(
+    index: Tensor,
+    present: Tensor,
+    decided: Tensor,
+    classes: Classes,
+    average: str | None,
+    ignore_index: int | None,
+) -> Tensor:
+    """Average the index over the classes that count.
+
+    Args:
+        index: The index of each class, of shape [C].
+        present: Whether a class has a true item, bool of shape [C].
+        decided: The number of items that are decided for each class, of shape [C].
+        classes: The classes that count: those ``'seen'`` (true or decided), ``'present'``, ``'all'``, or those listed.
+        average: ``'macro'`` for the mean; ``None`` for the index of each class, NaN where it does not count.
+        ignore_index: The label of the items to ignore. If it is a class, it counts only where it is listed.
+    """
+    n_classes = len(index)
+    if classes == 'all':
+        counted = torch.ones_like(present)
+    elif classes == 'present':
+        counted = present
+    elif classes == 'seen':
+        counted = present | (decided > 0)
+    else:
+        counted = torch.tensor([c in classes for c in range(n_classes)], device=present.device)
+    if isinstance(classes, str) and is_ignored_class(n_classes, ignore_index):
+        counted = counted & (torch.arange(n_classes, device=counted.device) != ignore_index)
+    if average != 'macro':
+        return torch.where(counted, index, torch.nan)
+    return torch.where(counted, index, 0).sum() / counted.sum()
