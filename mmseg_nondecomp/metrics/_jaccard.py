@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional._inputs import Classes
-from mmseg_nondecomp.metrics.base import UnitMetric
+from mmseg_nondecomp.metrics._base import UnitMetric
 from mmseg_nondecomp.metrics.functional._jaccard import check_jaccard_arguments, jaccard_average
 
 
@@ -35,7 +35,7 @@ class JaccardMetric(UnitMetric):
         self.classes = classes
         self.average = average
         self.ignore_index = ignore_index
-        self.tell_apart(ignore_index=ignore_index)
+        self.add_settings_state(ignore_index=ignore_index)
         for name, shape in (('decided', (num_classes,)), *self.sums_of_pixels().items()):
             self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx='sum')
 
@@ -47,9 +47,9 @@ class JaccardMetric(UnitMetric):
         """Add the sums of a batch."""
         for name, value in sums.items():
             setattr(self, name, getattr(self, name) + value)
-        self.note_type_of(preds)
+        self.update_dtype(preds)
 
     def average_of(self, index: Tensor, present: Tensor) -> Tensor:
         """Return the average of the index over the classes that count."""
         value = jaccard_average(index, present, self.decided, self.classes, self.average, self.ignore_index)
-        return self.in_type_of_scores(value)
+        return self.in_value_dtype(value)

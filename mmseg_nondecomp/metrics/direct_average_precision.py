@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.data import dim_zero_cat
 
-from mmseg_nondecomp.metrics.base import UnitMetric
+from mmseg_nondecomp.metrics._base import UnitMetric
 from mmseg_nondecomp.metrics.functional.direct_average_precision import (
     _direct_average_precision_arg_validation,
     _direct_average_precision_binned_compute,
@@ -82,7 +82,7 @@ class DirectAveragePrecision(UnitMetric):
         self.mode = mode
         self.ignore_index = ignore_index
         self.bins = bins
-        self.tell_apart(ignore_index=ignore_index)
+        self.add_settings_state(ignore_index=ignore_index)
         if bins is not None:
             counts = torch.zeros(num_classes or 1, 2, bins + 1, dtype=torch.long)
             self.add_state('counts', counts, dist_reduce_fx='sum')
@@ -106,7 +106,7 @@ class DirectAveragePrecision(UnitMetric):
             scores = scores if torch.is_grad_enabled() else scores.detach()
             self.scores += [scores.flatten()]  # type: ignore[operator]
             self.labels += [labels.flatten()]  # type: ignore[operator]
-            self.note_type_of(preds)
+            self.update_dtype(preds)
         else:
             counts = _direct_average_precision_count(scores, labels, self.bins)
             self.counts = self.counts.long() + counts  # whatever `set_dtype` has made of them

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torchmetrics.utilities.data import dim_zero_cat
 
-from mmseg_nondecomp.metrics.base import UnitMetric
+from mmseg_nondecomp.metrics._base import UnitMetric
 from mmseg_nondecomp.metrics.functional._image_jaccard import (
     _jaccard_index_by_image_arg_validation,
     _jaccard_index_by_image_compute,
@@ -69,7 +69,7 @@ class JaccardIndexByImage(UnitMetric):
         self.num_classes = num_classes
         self.ignore_index = ignore_index
         self.worst = worst
-        self.tell_apart(ignore_index=ignore_index)
+        self.add_settings_state(ignore_index=ignore_index)
         self.add_state('counts', [], dist_reduce_fx='cat')
         self.add_state('batches', torch.zeros(2, dtype=torch.float64), dist_reduce_fx='sum')
 

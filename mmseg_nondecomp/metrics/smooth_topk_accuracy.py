@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.metrics.base import UnitMetric
+from mmseg_nondecomp.metrics._base import UnitMetric
 from mmseg_nondecomp.metrics.functional.smooth_topk_accuracy import (
     _smooth_topk_accuracy_arg_validation,
     _smooth_topk_accuracy_compute,
@@ -57,7 +57,7 @@ class SmoothTopKAccuracy(UnitMetric):
         self.k = k
         self.tau = tau
         self.ignore_index = ignore_index
-        self.tell_apart(k=k, tau=tau, ignore_index=ignore_index)
+        self.add_settings_state(k=k, tau=tau, ignore_index=ignore_index)
         self.add_state('total', torch.zeros((), dtype=torch.float64), dist_reduce_fx='sum')
         self.add_state('count', torch.zeros((), dtype=torch.long), dist_reduce_fx='sum')
 
@@ -68,8 +68,8 @@ class SmoothTopKAccuracy(UnitMetric):
         )
         self.total = self.total + total
         self.count = self.count.long() + count  # whatever `set_dtype` has made of it
-        self.note_type_of(preds)
+        self.update_dtype(preds)
 
     def compute(self) -> Tensor:
         """The mean over everything seen; NaN if nothing was."""
-        return self.in_type_of_scores(_smooth_topk_accuracy_compute(self.total, self.count))
+        return self.in_value_dtype(_smooth_topk_accuracy_compute(self.total, self.count))

@@ -1,4 +1,4 @@
-"""What all metrics here share: how they are drawn, kept apart in collections and joined over processes."""
+"""Base class of the metrics: plots, states in collections and synchronisation between processes."""
 
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +12,8 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 class UnitMetric(Metric):
     """A metric with values from 0 to 1, in float64 if it was given scores of float64 and in float32 otherwise.
 
-    Whatever a value depends on is in the states: only they are shared within a collection, stored and sent to others.
+    Everything that a value depends on is in the states: only these are shared within a collection, saved and
+    synchronised.
     """
 
     full_state_update = False
@@ -27,12 +28,11 @@ class UnitMetric(Metric):
         self.add_state('of_doubles', torch.zeros((), dtype=torch.long), dist_reduce_fx='max')
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Draw a value, or several, into a Matplotlib figure.
+        """Plot a value, or several, with Matplotlib.
 
         Args:
-            val: What ``forward`` or ``compute`` returned, or a list of such values; what ``compute`` returns if
-                omitted.
-            ax: The axis to draw into; a new one if omitted.
+            val: A value of ``forward`` or ``compute``, or a list of such values; by default that of ``compute``.
+            ax: The axis to plot into; by default a new one.
 
         Returns:
             The figure and the axis.
@@ -48,29 +48,29 @@ class UnitMetric(Metric):
         """
         return self._plot(val, ax)
 
-    def tell_apart(self, **settings: Any) -> None:
-        """Name the settings by which ``update`` reads a batch.
+    def add_settings_state(self, **settings: Any) -> None:
+        """Add a state named after the settings with which ``update`` reads a batch.
 
-        A collection lets metrics share a state if the names of its parts are the same and, after the first batch, so
-        are the values: that of metrics which ignore different labels, as long as there are none of them.
+        A collection lets metrics share their states if names and, after the first batch, values are the same: also
+        metrics that ignore different labels, if the first batch has none of these. The name keeps them apart.
         """
         name = '_'.join(f'{setting}_{value}' for setting, value in settings.items()).replace('.', '_')
         self.add_state(f'read_with_{name}', torch.zeros(()), dist_reduce_fx='max')
 
-    def note_type_of(self, preds: Tensor) -> None:
-        """Remember scores of float64."""
+    def update_dtype(self, preds: Tensor) -> None:
+        """Record whether scores are float64."""
         if preds.dtype == torch.float64:
             self.of_doubles = torch.ones_like(self.of_doubles)
 
-    def in_type_of_scores(self, value: Tensor) -> Tensor:
-        """The value in the type that it is returned in."""
+    def in_value_dtype(self, value: Tensor) -> Tensor:
+        """Return a value in float64 if there were scores of float64, else in float32."""
         return value.to(torch.float64 if self.of_doubles else torch.float32)
 
     def _sync_dist(
         self, dist_sync_fn: Callable[..., Any] = gather_all_tensors, process_group: Any | None = None
     ) -> None:
-        # Tensors that processes exchange are of one type and number of dimensions. A process that has seen nothing has
-        # no tensor to tell which: list states are flat, and in float64 if one process has that.
+        # Processes exchange tensors of one dtype and number of dimensions. A process without an update has no tensor to
+        # infer them from: list states are flat, and in float64 if one process has that.
         wide = torch.stack(list(dist_sync_fn(self.of_doubles, group=process_group or self.process_group))).any()
         dtype = torch.float64 if wide else torch.float32
         for name, default in self._defaults.items():
