@@ -1,16 +1,22 @@
-r"""The soft Jaccard loss: one minus the ratio of a soft intersection and a soft union.
+r"""The soft Jaccard loss, and with weights the soft Tversky and Dice losses.
 
 .. math:: 1 - \frac{I}{U}, \qquad I = \sum_i \min(f_i, y_i), \qquad U = \sum_i \max(f_i, y_i)
 
 For labels of 0 and 1 these are the :math:`I = \sum_i f_i y_i` and :math:`U = \sum_i (f_i + y_i) - I` of Rahman and
-Wang. For labels between, a product would reward certainty that the label does not have; with the minimum and the
-maximum the loss is 0 exactly where prediction and label agree.
+Wang. For soft labels, a product would reward predictions that are more certain than the label; with the minimum and
+the maximum the loss is 0 exactly where prediction and label agree.
+
+The Tversky loss replaces the union by :math:`I + \alpha\, FP + \beta\, FN` with the soft false positives
+:math:`FP = U - \sum_i y_i` and false negatives :math:`FN = \sum_i y_i - I`. With :math:`\alpha = \beta = 1` it is the
+Jaccard loss, with :math:`\alpha = \beta = \tfrac12` the Dice loss.
 
 Reference:
     M. A. Rahman, Y. Wang: Optimizing intersection-over-union in deep neural networks for image segmentation. ISVC 2016.
     (equations A.1 and A.2 in the appendix of https://arxiv.org/abs/1705.08790)
     Z. Wang et al.: Jaccard metric losses: optimizing the Jaccard index with soft labels. NeurIPS 2023.
     https://arxiv.org/abs/2302.05666
+    S. S. M. Salehi, D. Erdogmus, A. Gholipour: Tversky loss function for image segmentation using 3D fully
+    convolutional deep networks. MLMI 2017. https://arxiv.org/abs/1706.05721
 """
 
 from collections.abc import Sequence
@@ -25,6 +31,7 @@ from mmseg_nondecomp.functional._inputs import (
     Inputs,
     Reduce,
     check_classes,
+    check_number,
     in_one_process,
     label_scores,
     read_class_weight,
@@ -39,8 +46,10 @@ def soft_iou(
     per_image: bool = False,
     ignore_index: int | None = None,
     class_weight: Tensor | Sequence[float] | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
 ) -> Tensor:
-    """Compute the soft Jaccard loss, averaged over classes.
+    """Compute the soft Jaccard loss, or with weights the Tversky loss, averaged over classes.
 
     Args:
         probs: Probabilities, of shape [N, C, *]. With C = 1, those of the foreground, which is label 1.
@@ -50,6 +59,8 @@ def soft_iou(
         per_image: Whether each image is a set (and the sets are averaged), or all of them are one.
         ignore_index: The label of the pixels to ignore. By default 255, where it cannot be a class.
         class_weight: Weights of the classes in the mean.
+        alpha: The weight of false positives, at least 0.
+        beta: The weight of false negatives, at least 0. With 0.5 for both it is the Dice loss.
 
     Returns:
         A scalar in [0, 1]; 0, attached to the graph, if no class counts.
@@ -64,23 +75,28 @@ def soft_iou(
         tensor(0.5395)
     """
     check_classes(classes)
+    check_weights_of_errors(alpha, beta)
     inputs = read_inputs(probs, target, ignore_index=ignore_index, name='probs')
     class_weight = read_class_weight(class_weight, inputs.scores.dtype)
-    return class_average(soft_losses(inputs, per_image), classes, class_weight)
+    return class_average(soft_losses(inputs, per_image, alpha, beta), classes, class_weight)
 
 
-def soft_losses(inputs: Inputs, per_image: bool, reduce: Reduce = in_one_process) -> ClassLosses:
-    """Compute the soft Jaccard loss of each class.
+def soft_losses(
+    inputs: Inputs, per_image: bool, alpha: float = 1.0, beta: float = 1.0, reduce: Reduce = in_one_process
+) -> ClassLosses:
+    """Compute the soft Tversky loss of each class.
 
     Args:
         inputs: Probabilities and their targets.
         per_image: Whether each image is a set.
+        alpha: The weight of false positives.
+        beta: The weight of false negatives.
         reduce: Sums a tensor over the processes that share the set.
     """
     sums = soft_sums(inputs, per_image)
     if reduce is not in_one_process:
         sums = SoftSums(*reduce(torch.stack(sums, 2)).unbind(2))
-    losses, present, non_empty = losses_of_sums(sums)
+    losses, present, non_empty = losses_of_sums(sums, alpha, beta)
     return ClassLosses(losses.to(inputs.scores.dtype), present, non_empty)
 
 
@@ -93,9 +109,19 @@ class SoftSums(NamedTuple):
     mass: Tensor
 
 
-def losses_of_sums(sums: SoftSums) -> ClassLosses:
-    """Compute the soft Jaccard loss of each class."""
+def check_weights_of_errors(alpha: float, beta: float) -> None:
+    """Raise unless the weights are numbers from 0 on, not both 0."""
+    check_number('alpha', alpha, '[0, inf)')
+    check_number('beta', beta, '[0, inf)')
+    if alpha == beta == 0:
+        raise ValueError('Parameters `alpha` and `beta` should not both be 0: no error would count. Found 0 and 0.')
+
+
+def losses_of_sums(sums: SoftSums, alpha: float = 1.0, beta: float = 1.0) -> ClassLosses:
+    """Compute the soft Tversky loss of each class."""
     intersection, union, foreground, mass = sums
+    if (alpha, beta) != (1, 1):
+        union = intersection + alpha * (union - foreground) + beta * (foreground - intersection)
     return ClassLosses((union - intersection) / (union + (union == 0)), foreground > 0, mass[:, 0] > 0)
 
 

@@ -4,14 +4,14 @@ from typing import Any
 
 from mmseg_nondecomp.functional._averaging import ClassLosses
 from mmseg_nondecomp.functional._inputs import Activation, Classes, Inputs, activate
-from mmseg_nondecomp.functional.overlap import soft_losses
+from mmseg_nondecomp.functional.overlap import check_weights_of_errors, soft_losses
 from mmseg_nondecomp.losses._jaccard import JaccardLoss
 from mmseg_nondecomp.registry import MODELS
 
 
 @MODELS.register_module()
 class SoftIoULoss(JaccardLoss):
-    """One minus the ratio of a soft intersection and a soft union, averaged over classes.
+    """The soft Jaccard loss, with weights the Tversky or Dice loss, averaged over classes.
 
     See :func:`mmseg_nondecomp.functional.soft_iou`. It is smooth and the cheapest of the Jaccard losses, takes soft
     labels (it is 0 where prediction and label agree), and unlike the Lovász extension it is neither convex nor an
@@ -20,6 +20,8 @@ class SoftIoULoss(JaccardLoss):
 
     Args:
         classes: The classes that are averaged: those ``'present'`` in the set, ``'all'``, or a list of indices.
+        alpha: The weight of false positives (Tversky), at least 0.
+        beta: The weight of false negatives, at least 0. With 0.5 for both it is the Dice loss.
         common: ``scope``, ``class_weight``, ``use_sigmoid``, ``loss_weight`` and ``loss_name``, as for
             :class:`mmseg_nondecomp.losses.SetLoss`.
 
@@ -41,11 +43,14 @@ class SoftIoULoss(JaccardLoss):
     """
 
     default_name = 'loss_soft_iou'
+    shown = ('classes', 'alpha', 'beta', 'scope')
 
-    def __init__(self, classes: Classes = 'present', **common: Any) -> None:
+    def __init__(self, classes: Classes = 'present', *, alpha: float = 1.0, beta: float = 1.0, **common: Any) -> None:
         super().__init__(classes, **common)
+        check_weights_of_errors(alpha, beta)
+        self.alpha, self.beta = alpha, beta
 
     def class_losses(self, inputs: Inputs, activation: Activation) -> tuple[ClassLosses, None]:
         """Return one minus the soft IoU of each class in each set."""
         inputs = inputs._replace(scores=activate(inputs.scores, activation))
-        return soft_losses(inputs, self.scope == 'image', self.reduce), None
+        return soft_losses(inputs, self.scope == 'image', self.alpha, self.beta, self.reduce), None
