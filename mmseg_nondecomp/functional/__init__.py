@@ -12,12 +12,7 @@ from mmseg_nondecomp.functional.prox_lovasz_hinge import prox_lovasz_hinge
 from mmseg_nondecomp.functional.soft_iou import soft_iou
 from mmseg_nondecomp.functional.soft_project_tau import soft_project_tau
 from mmseg_nondecomp.functional.tiled_prediction import predict_in_tiles
-from mmseg_nondecomp.functional.topk import (
-    hard_topk_loss,
-    log_elementary_symmetric,
-    smooth_topk_loss,
-    topk_marginals,
-)
+from mmseg_nondecomp.functional.topk import hard_topk_loss, log_elementary_symmetric, smooth_topk_loss, topk_marginals
 
 __all__ = [
     'direct_ap_loss',

@@ -35,19 +35,11 @@ class TopKClsHead(LinearClsHead):
         tau: The temperature. By default that of the loss.
         **kwargs: Arguments of ``LinearClsHead``: ``loss``, ``topk``, ``cal_acc``, ``init_cfg``.
 
-    Raises:
-        TypeError: If ``k`` or ``tau`` is of a wrong type, or not given where the loss has none.
-        ValueError: If ``k`` or ``tau`` is out of range.
-
     Example:
         In an MMPretrain config::
 
             custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.heads'])
             model = dict(head=dict(type='TopKClsHead', loss=dict(_delete_=True, type='SmoothTopKLoss', k=5)))
-
-    Reference:
-        L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018.
-        https://arxiv.org/abs/1802.07595 (appendix C)
     """
 
     def __init__(

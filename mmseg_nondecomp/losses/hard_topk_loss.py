@@ -26,18 +26,10 @@ class HardTopKLoss(TopKLoss):
         k_weights: The weight of each of several k in the mean; equal by default.
         **common: ``loss_weight`` and ``loss_name``: see `RegisteredLoss`.
 
-    Raises:
-        TypeError: If an argument is unknown or of a wrong type.
-        ValueError: If an argument is out of range.
-
     Example:
         >>> import torch
         >>> HardTopKLoss(k=2)(torch.tensor([[3.0, 2.0, 1.0, 0.0]]), torch.tensor([3]))
         tensor(2.)
-
-    Reference:
-        L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018.
-        https://arxiv.org/abs/1802.07595
     """
 
     shown = ('margin',)

@@ -28,10 +28,6 @@ class SmoothTopKLoss(TopKLoss):
         k_weights: The weight of each of several k in the mean; equal by default.
         **common: ``loss_weight`` and ``loss_name``: see `RegisteredLoss`.
 
-    Raises:
-        TypeError: If an argument is unknown or of a wrong type.
-        ValueError: If an argument is out of range.
-
     Example:
         >>> import torch
         >>> scores = torch.zeros(2, 10, requires_grad=True)
@@ -41,10 +37,6 @@ class SmoothTopKLoss(TopKLoss):
         In an MMPretrain config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::
 
             model = dict(head=dict(loss=dict(_delete_=True, type='SmoothTopKLoss', k=5, tau=1.0)))
-
-    Reference:
-        L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018.
-        https://arxiv.org/abs/1802.07595
     """
 
     shown = ('margin', 'tau')

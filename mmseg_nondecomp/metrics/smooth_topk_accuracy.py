@@ -8,7 +8,6 @@ from torch import Tensor
 from mmseg_nondecomp.metrics.base import UnitMetric
 from mmseg_nondecomp.metrics.functional.smooth_topk_accuracy import (
     _smooth_topk_accuracy_arg_validation,
-    _smooth_topk_accuracy_compute,
     _smooth_topk_accuracy_update,
 )
 
@@ -31,10 +30,6 @@ class SmoothTopKAccuracy(UnitMetric):
         tau: The temperature.
         ignore_index: The label that removes an item. By default 255, where it cannot be a class.
         kwargs: Arguments of any torchmetrics metric.
-
-    Raises:
-        TypeError: If an argument or an input is of a wrong type.
-        ValueError: If an argument or an input is out of range.
 
     Example:
         >>> metric = SmoothTopKAccuracy(num_classes=4, k=2)
@@ -68,4 +63,4 @@ class SmoothTopKAccuracy(UnitMetric):
 
     def compute(self) -> Tensor:
         """Return the mean over all items; NaN if there are none."""
-        return self.in_type_of_scores(_smooth_topk_accuracy_compute(self.total, self.count))
+        return self.in_type_of_scores(self.total.double() / self.count)

@@ -41,7 +41,7 @@ def check_degree(k: int) -> None:
 def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
     r"""Compute the logarithms of :math:`\sigma_0, \dots, \sigma_k` of :math:`e^x`.
 
-    Cost and memory grow with n k. The result can be differentiated any number of times.
+    Cost and memory grow with n k. The result can be differentiated repeatedly.
 
     Args:
         x: Logarithms of the numbers, of shape [..., n]; -inf for a number 0.
@@ -136,14 +136,9 @@ def scaled_exp(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def symmetric_sums(e: Tensor, k: int) -> tuple[Tensor, list[Tensor]]:
-    r"""Compute :math:`\sigma_0, \dots, \sigma_k` of n >= k numbers, and the prefix sums :math:`P_1, \dots, P_{k-1}`.
+    r"""Compute :math:`\sigma_0, \dots, \sigma_k` [..., k + 1] of numbers [..., n], n >= k >= 1, and the prefix sums.
 
-    Args:
-        e: The numbers, of shape [..., n].
-        k: The highest degree, at least 1.
-
-    Returns:
-        The sums, of shape [..., k + 1], and :math:`P_j` of shape [..., n - j + 1]: before the j-th number it is 0.
+    These are :math:`P_1, \dots, P_{k-1}`, with :math:`P_j` of shape [..., n - j + 1]: before the j-th number it is 0.
     """
     terms, prefixes = e, []
     for j in range(1, k):

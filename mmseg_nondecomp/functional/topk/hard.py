@@ -27,23 +27,9 @@ def hard_topk_loss(
     ignore_index: int | None = None,
     reduction: str = 'mean',
 ) -> Tensor:
-    r"""Compute the hard top-k loss.
+    """Compute the hard top-k loss.
 
-    Args:
-        scores: Scores of shape [N, C, *]; -inf for classes that an item does not have.
-        target: Class indices of shape [N, *], or soft labels of shape [N, C, *].
-        k: The number of labels of a prediction, from 1 to C - 1.
-        margin: The margin :math:`\Delta`.
-        weight: A factor for each item, of shape [N, *]; 0 removes the item.
-        ignore_index: The label that removes an item. By default 255, where it cannot be a class.
-        reduction: ``'mean'`` over the items that count, ``'sum'``, or ``'none'``.
-
-    Returns:
-        A scalar, or the losses of shape [N, *]. 0, attached to the graph, if no item counts.
-
-    Raises:
-        TypeError: If a dtype does not fit.
-        ValueError: If a shape, a label or a parameter is out of range.
+    Arguments and result are those of `smooth_topk_loss`, without the temperature.
 
     Example:
         >>> scores = torch.tensor([[3.0, 2.0, 1.0, 0.0], [3.0, 2.0, 1.0, 0.0]])

@@ -8,7 +8,9 @@ from mmseg_nondecomp.functional.topk._symmetric_sums import BLOCK, log_elementar
 
 
 def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
-    r"""Compute the probability of each label to be in a set A of k labels, drawn by weight :math:`e^{\sum_{j \in A} s_j}`.
+    r"""Compute the probability of each label to be in the top-k set.
+
+    The set A of k labels is drawn with weight :math:`e^{\sum_{j \in A} s_j}`:
 
     .. math:: p_i = \frac{e^{s_i} \sigma_{k-1}(e^{s_{\setminus i}})}{\sigma_k(e^s)}
        = \frac{\partial \log \sigma_k(e^s)}{\partial s_i}

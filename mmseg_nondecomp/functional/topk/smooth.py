@@ -30,14 +30,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.functional._inputs import (
-    Inputs,
-    can_be_read,
-    check_k,
-    check_number,
-    check_option,
-    read_inputs,
-)
+from mmseg_nondecomp.functional._inputs import Inputs, can_be_read, check_k, check_number, check_option, read_inputs
 from mmseg_nondecomp.functional.topk._symmetric_sums import (
     BLOCK,
     check_degree,
@@ -81,10 +74,6 @@ def smooth_topk_loss(
 
     Returns:
         A scalar, or the losses of shape [N, *]. 0, attached to the graph, if no item counts.
-
-    Raises:
-        TypeError: If a dtype does not fit.
-        ValueError: If a shape, a label or a parameter is out of range.
 
     Example:
         >>> scores = torch.tensor([[3.0, 2.0, 1.0, 0.0], [3.0, 2.0, 1.0, 0.0]])
@@ -144,19 +133,16 @@ def reduce_terms(terms: Tensor, inputs: Inputs, reduction: str) -> Tensor:
 
 
 def log_odds_of_miss(scores: Tensor, target: Tensor, k: int, tau: float) -> Tensor:
-    """Compute the logarithm of the odds that a label is left out of the top-k set.
+    """Compute the logarithm of the odds that a label is left out of the top-k set, of the shape of the target.
 
-    The odds are 0 for a label with fewer than k others: it is in each set. The gradient is then not 0, but the finite
-    function of -inf that is taken of it has none.
+    It is -inf for a label with fewer than k others, which is in each set. The gradient is then not 0; the loss, finite
+    for odds of 0, has none.
 
     Args:
-        scores: The scores, of shape [N, *, C].
-        target: The labels [N, *], or soft labels [N, *, C], for which the odds of each label are computed.
+        scores: Scores of shape [N, *, C].
+        target: Labels [N, *]; or soft labels [N, *, C], for the odds of each label.
         k: The size of the set.
         tau: The temperature.
-
-    Returns:
-        The logarithms, of the shape of the target.
     """
     check_k(k, scores.shape[-1])
     check_degree(k)
@@ -184,7 +170,7 @@ class _LogOdds(torch.autograd.Function):
         for start in range(0, len(scores), rows):
             block = slice(start, start + rows)
             odds[block], of_block = _odds(scores[block], target[block], k, scale, needs_gradient)
-            if gradient is not None:
+            if gradient is not None and of_block is not None:
                 gradient[block] = of_block
         return odds, gradient
 
@@ -258,14 +244,10 @@ def _odds_of_any_range(
 
 
 def _factors(of_z: Tensor, log_size: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Compute the factors of :math:`\sigma_a(r)` in the sums for k and for k - 1, and the logarithms of their units.
+    r"""Compute the factors of :math:`\sigma_a(r)` in the sums for k and k - 1, [N, 2, k + 1], at most 1, and log units.
 
-    Args:
-        of_z: :math:`\sigma_0, \dots, \sigma_k` of z, of shape [N, k + 1].
-        log_size: The logarithm of the divisor of r, of shape [N, 1].
-
-    Returns:
-        The factors, of shape [N, 2, k + 1], the largest of which is 1, and the logarithms, of shape [N, 2, 1].
+    ``of_z`` [N, k + 1] holds :math:`\sigma_0, \dots, \sigma_k` of z, and ``log_size`` [N, 1] the logarithm of the divisor
+    of r.
     """
     degrees = torch.arange(of_z.shape[-1], device=of_z.device)
     logarithms = F.pad(of_z.log(), (0, 1), value=-math.inf).unfold(-1, len(degrees), 1)

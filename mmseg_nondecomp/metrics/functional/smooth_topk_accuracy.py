@@ -16,24 +16,10 @@ from mmseg_nondecomp.functional.topk.smooth import (
 def smooth_topk_accuracy(
     preds: Tensor, target: Tensor, num_classes: int, k: int = 5, tau: float = 1.0, ignore_index: int | None = None
 ) -> Tensor:
-    r"""Compute the mean probability that the label is in the top-k set.
+    """Compute the mean probability that the label is in the top-k set.
 
-    It is the value of :class:`mmseg_nondecomp.metrics.SmoothTopKAccuracy` for a single batch.
-
-    Args:
-        preds: Scores of shape [N, C, *].
-        target: Class indices of shape [N, *], or soft labels of shape [N, C, *].
-        num_classes: The number of classes.
-        k: The number of labels of a prediction, below the number of classes.
-        tau: The temperature.
-        ignore_index: The label that removes an item. By default 255, where it cannot be a class.
-
-    Returns:
-        A scalar; NaN if no item counts.
-
-    Raises:
-        TypeError: If an argument is of a wrong type.
-        ValueError: If an argument is out of range.
+    It is the value of :class:`mmseg_nondecomp.metrics.SmoothTopKAccuracy`, with the same arguments, for a single batch;
+    NaN if no item counts.
 
     Example:
         >>> smooth_topk_accuracy(torch.tensor([[3.0, 2.0, 1.0, 0.0]]), torch.tensor([1]), num_classes=4, k=2)
@@ -41,7 +27,7 @@ def smooth_topk_accuracy(
     """
     _smooth_topk_accuracy_arg_validation(num_classes, k, tau, ignore_index)
     total, count = _smooth_topk_accuracy_update(preds, target, num_classes, k, tau, ignore_index)
-    return _smooth_topk_accuracy_compute(total, count).to(torch.promote_types(preds.dtype, torch.float32))
+    return (total / count).to(torch.promote_types(preds.dtype, torch.float32))
 
 
 def _smooth_topk_accuracy_arg_validation(num_classes: int, k: int, tau: float, ignore_index: int | None) -> None:
@@ -64,7 +50,3 @@ def _smooth_topk_accuracy_update(
     scores, labels = item_rows(inputs)
     hits = torch.sigmoid(-log_odds_of_miss(scores, labels, k, tau))
     return item_terms(expected_loss(hits, labels).double(), inputs).sum(), inputs.valid.sum()
-
-
-def _smooth_topk_accuracy_compute(total: Tensor, count: Tensor) -> Tensor:
-    return total.double() / count

@@ -3,8 +3,9 @@ import math
 import pytest
 import torch
 
-from mmseg_nondecomp.functional import log_elementary_symmetric, topk_marginals, topk_odds
-from mmseg_nondecomp.functional.topk_odds import log_odds_of_miss
+from mmseg_nondecomp.functional import log_elementary_symmetric, topk_marginals
+from mmseg_nondecomp.functional.topk import smooth
+from mmseg_nondecomp.functional.topk.smooth import log_odds_of_miss
 
 pytestmark = pytest.mark.usefixtures('each_arithmetic')
 
@@ -69,7 +70,7 @@ def one_by_one(scores, k):
 @pytest.mark.parametrize('n', [2, 3, 5, 7, 12])
 @pytest.mark.parametrize('few', [0, 8])
 def test_are_those_of_the_others(monkeypatch, family, n, few):
-    monkeypatch.setattr(topk_odds, 'FEW', few)
+    monkeypatch.setattr(smooth, 'FEW', few)
     scores = FAMILIES[family](n, torch.Generator().manual_seed(n))
     for k in {1, 2, n // 2, n - 1} & set(range(1, n)):
         x, y, z = (scores.clone().requires_grad_() for _ in range(3))
@@ -105,7 +106,7 @@ def test_blocks_of_a_batch_are_independent(monkeypatch):
     x, target = 3 * torch.randn(13, 7, generator=torch.Generator().manual_seed(0)).double(), torch.arange(13) % 7
     x[5] *= 1e4
     expected = torch.stack([log_odds_of_miss(row, label, 3, 0.5) for row, label in zip(x, target, strict=True)])
-    monkeypatch.setattr(topk_odds, 'BLOCK', 2 * 7)
+    monkeypatch.setattr(smooth, 'BLOCK', 2 * 7)
     leaf = x.clone().requires_grad_()
     found = log_odds_of_miss(leaf, target, 3, 0.5)
     torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
