@@ -244,10 +244,9 @@ def _odds_of_any_range(
 
 
 def _factors(of_z: Tensor, log_size: Tensor) -> tuple[Tensor, Tensor]:
-    r"""Compute the factors of :math:`\sigma_a(r)` in the sums for k and k - 1, [N, 2, k + 1], at most 1, and log units.
+    r"""Compute the factors [N, 2, k + 1] of :math:`\sigma_a(r)` in the sums for k and k - 1, and their log units.
 
-    ``of_z`` [N, k + 1] holds :math:`\sigma_0, \dots, \sigma_k` of z, and ``log_size`` [N, 1] the logarithm of the divisor
-    of r.
+    ``of_z`` [N, k + 1] holds :math:`\sigma_0, \dots, \sigma_k` of z, ``log_size`` [N, 1] the log of the divisor of r.
     """
     degrees = torch.arange(of_z.shape[-1], device=of_z.device)
     logarithms = F.pad(of_z.log(), (0, 1), value=-math.inf).unfold(-1, len(degrees), 1)
