@@ -24,7 +24,7 @@ def _cache_of_the_tests(tmp_path_factory):
 @pytest.fixture
 def of_any_range(monkeypatch):
     """Sums are computed as where values cannot be read: with the largest numbers apart, whatever the range."""
-    monkeypatch.setattr('mmseg_nondecomp.functional.elementary_symmetric.can_be_read', lambda tensor: False)
+    monkeypatch.setattr('mmseg_nondecomp.functional.topk._symmetric_sums.can_be_read', lambda tensor: False)
 
 
 @pytest.fixture(params=['the shortest way', 'of any range'])

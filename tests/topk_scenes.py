@@ -19,7 +19,7 @@ FAMILIES = {
     'one label': lambda rng, n: np.where(rng.permutation(n) == 0, 1.5, -INF),
 }
 each_dtype = pytest.mark.parametrize('dtype', [torch.float64, torch.float32], ids=str)
-each_kind = pytest.mark.parametrize('soft', [False, True], ids=['labels', 'shares'])
+each_kind = pytest.mark.parametrize('soft', [False, True], ids=['labels', 'soft labels'])
 
 
 def normal(*shape, dtype=torch.float64, seed=0):
@@ -31,7 +31,7 @@ def one_hot(target, n_classes, dtype=torch.float64):
 
 
 def scene(*shape, soft=False, dtype=torch.float64):
-    """Scores, and labels or shares of labels."""
+    """Scores, and labels or soft labels."""
     scores = 3 * normal(*shape, dtype=dtype)
     if soft:
         return scores, (4 * normal(*shape, seed=1)).softmax(1).to(dtype)

@@ -2,17 +2,14 @@
 
 from mmseg_nondecomp.functional.direct_ap_loss import direct_ap_loss
 from mmseg_nondecomp.functional.direct_zero_one_loss import direct_zero_one_loss
-from mmseg_nondecomp.functional.elementary_symmetric import log_elementary_symmetric
-from mmseg_nondecomp.functional.hard_topk_loss import hard_topk_loss
 from mmseg_nondecomp.functional.loss_augmented_ranking import loss_augmented_ranking
 from mmseg_nondecomp.functional.lovasz import lovasz_extension, lovasz_hinge, lovasz_softmax, prox_lovasz_hinge
 from mmseg_nondecomp.functional.max_pooling import loss_max_pooling, max_pooling_weights
 from mmseg_nondecomp.functional.overlap import soft_iou
 from mmseg_nondecomp.functional.project_tau import project_tau
-from mmseg_nondecomp.functional.smooth_topk_loss import smooth_topk_loss
 from mmseg_nondecomp.functional.soft_project_tau import soft_project_tau
 from mmseg_nondecomp.functional.tiling import predict_in_tiles
-from mmseg_nondecomp.functional.topk_marginals import topk_marginals
+from mmseg_nondecomp.functional.topk import hard_topk_loss, log_elementary_symmetric, smooth_topk_loss, topk_marginals
 
 __all__ = [
     'direct_ap_loss',

@@ -1,4 +1,4 @@
-"""A linear classification head whose predictions can be averaged for the top k. Importing it needs MMPretrain."""
+"""Linear classification head whose predictions can be averaged for the top k. Importing it needs MMPretrain."""
 
 from typing import Any
 
@@ -8,8 +8,9 @@ from mmpretrain.models.heads import LinearClsHead
 from mmpretrain.structures import DataSample
 from torch import Tensor
 
-from mmseg_nondecomp.functional.topk_marginals import topk_marginals
-from mmseg_nondecomp.functional.topk_settings import check_k, check_temperature
+from mmseg_nondecomp.functional._inputs import check_k
+from mmseg_nondecomp.functional.topk import topk_marginals
+from mmseg_nondecomp.functional.topk.smooth import check_temperature
 from mmseg_nondecomp.registry import MODELS
 
 
@@ -17,36 +18,28 @@ from mmseg_nondecomp.registry import MODELS
 class TopKClsHead(LinearClsHead):
     r"""MMPretrain's ``LinearClsHead`` for a model that was trained with a top-k loss.
 
-    ``pred_score`` is not the softmax but how likely each label is in the top-k set, over k, so that it adds up to 1:
-    see :func:`mmseg_nondecomp.functional.topk_marginals`. That is what to average over the crops of an image, by the
-    stock ``AverageClsScoreTTA``, where the top-k accuracy counts. ``pred_label`` is the label of the highest score.
+    ``pred_score`` is the probability of each label to be in the top-k set, divided by k for a sum of 1: see
+    :func:`mmseg_nondecomp.functional.topk_marginals`. ``AverageClsScoreTTA`` averages it over the crops of an image,
+    for the top-k accuracy. ``pred_label`` is the label of the highest score.
 
     With ``cal_acc=True`` the log has the accuracy of the training batch. The stock head counts scores above 0 only,
-    which is wrong for losses that leave the scores' offset open.
+    which is wrong for losses that leave the offset of the scores open.
 
-    At a low temperature the k highest labels have all nearly 1 / k, and their order gets lost in the rounding. For the
-    top-1 accuracy take the stock ``LinearClsHead``.
+    At a low temperature each of the k highest labels has nearly 1 / k, and rounding loses their order. For the top-1
+    accuracy use the stock ``LinearClsHead``.
 
     Args:
         num_classes: The number of classes.
         in_channels: The number of channels of the feature.
         k: The size of the set. By default that of the loss.
         tau: The temperature. By default that of the loss.
-        **kwargs: What ``LinearClsHead`` takes: ``loss``, ``topk``, ``cal_acc``, ``init_cfg``.
-
-    Raises:
-        TypeError: If ``k`` or ``tau`` is of a wrong type, or not given where the loss has none.
-        ValueError: If ``k`` or ``tau`` is out of range.
+        **kwargs: Arguments of ``LinearClsHead``: ``loss``, ``topk``, ``cal_acc``, ``init_cfg``.
 
     Example:
         In an MMPretrain config::
 
             custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.heads'])
             model = dict(head=dict(type='TopKClsHead', loss=dict(_delete_=True, type='SmoothTopKLoss', k=5)))
-
-    Reference:
-        L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018.
-        https://arxiv.org/abs/1802.07595 (appendix C)
     """
 
     def __init__(
@@ -66,7 +59,7 @@ class TopKClsHead(LinearClsHead):
         return value
 
     def _get_predictions(self, cls_score: Tensor, data_samples: list[DataSample | None] | None) -> list[DataSample]:
-        """The samples with the probabilities to be in the top-k set, and the label of the highest score."""
+        """Return the samples with the top-k probabilities of the labels and the label of the highest score."""
         scores = topk_marginals(cls_score.float() / (self.k * self.tau), self.k)
         labels = cls_score.argmax(1, keepdim=True)
         samples = [None] * len(scores) if data_samples is None else data_samples
@@ -76,7 +69,7 @@ class TopKClsHead(LinearClsHead):
         ]
 
     def _get_loss(self, cls_score: Tensor, data_samples: list[DataSample], **kwargs: Any) -> dict[str, Any]:
-        """The loss, and the accuracy whatever the offset of the scores."""
+        """Return the loss, and the accuracy whatever the offset of the scores."""
         losses = super()._get_loss(cls_score, data_samples, **kwargs)
         if self.cal_acc:
             target = torch.cat([sample.gt_label for sample in data_samples])

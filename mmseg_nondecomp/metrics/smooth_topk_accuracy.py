@@ -1,4 +1,4 @@
-"""The smooth top-k accuracy as a metric that streams over a data set."""
+"""Smooth top-k accuracy as a metric that accumulates over a data set."""
 
 from typing import Any
 
@@ -8,34 +8,28 @@ from torch import Tensor
 from mmseg_nondecomp.metrics._base import UnitMetric
 from mmseg_nondecomp.metrics.functional.smooth_topk_accuracy import (
     _smooth_topk_accuracy_arg_validation,
-    _smooth_topk_accuracy_compute,
     _smooth_topk_accuracy_update,
 )
 
 
 class SmoothTopKAccuracy(UnitMetric):
-    r"""The probability that the label is in the top-k set, averaged over all items seen so far.
+    r"""Probability that the label is in the top-k set, averaged over all items.
 
     The set is drawn as in :func:`mmseg_nondecomp.functional.smooth_topk_loss`. For a temperature that goes to 0 it is
-    that of the k highest scores, and this is ``MulticlassAccuracy(top_k=k, average='micro')``. ``forward`` returns the
-    value of its batch, with a gradient.
+    the set of the k highest scores, and the metric is ``MulticlassAccuracy(top_k=k, average='micro')``. ``forward``
+    returns the value of its batch, with a gradient.
 
     As input to ``forward`` and ``update`` the metric accepts:
 
-    - ``preds``: scores (not probabilities: the temperature belongs to the scores that were trained), of shape
-      [N, C, *].
-    - ``target``: class indices, of shape [N, *], or a share for each class, of shape [N, C, *].
+    - ``preds``: scores of shape [N, C, *], not probabilities: the temperature belongs to the scores that were trained.
+    - ``target``: class indices of shape [N, *], or soft labels of shape [N, C, *].
 
     Args:
         num_classes: The number of classes.
-        k: How many labels a prediction has, below the number of classes.
+        k: The number of labels of a prediction, below the number of classes.
         tau: The temperature.
-        ignore_index: The label that takes an item out. By default 255, where it cannot be a class.
-        kwargs: What any torchmetrics metric takes.
-
-    Raises:
-        TypeError: If an argument or an input is of a wrong type.
-        ValueError: If an argument or an input is out of range.
+        ignore_index: The label that removes an item. By default 255, where it cannot be a class.
+        kwargs: Arguments of any torchmetrics metric.
 
     Example:
         >>> metric = SmoothTopKAccuracy(num_classes=4, k=2)
@@ -53,10 +47,7 @@ class SmoothTopKAccuracy(UnitMetric):
     ) -> None:
         super().__init__(**kwargs)
         _smooth_topk_accuracy_arg_validation(num_classes, k, tau, ignore_index)
-        self.num_classes = num_classes
-        self.k = k
-        self.tau = tau
-        self.ignore_index = ignore_index
+        self.num_classes, self.k, self.tau, self.ignore_index = num_classes, k, tau, ignore_index
         self.add_settings_state(k=k, tau=tau, ignore_index=ignore_index)
         self.add_state('total', torch.zeros((), dtype=torch.float64), dist_reduce_fx='sum')
         self.add_state('count', torch.zeros((), dtype=torch.long), dist_reduce_fx='sum')
@@ -67,9 +58,9 @@ class SmoothTopKAccuracy(UnitMetric):
             preds, target, self.num_classes, self.k, self.tau, self.ignore_index
         )
         self.total = self.total + total
-        self.count = self.count.long() + count  # whatever `set_dtype` has made of it
+        self.count = self.count.long() + count  # whatever the type after `set_dtype`
         self.update_dtype(preds)
 
     def compute(self) -> Tensor:
-        """The mean over everything seen; NaN if nothing was."""
-        return self.in_value_dtype(_smooth_topk_accuracy_compute(self.total, self.count))
+        """Return the mean over all items; NaN if there are none."""
+        return self.in_value_dtype(self.total.double() / self.count)

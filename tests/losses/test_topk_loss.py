@@ -23,38 +23,35 @@ def pixels():
     return logits, labels
 
 
+def soft_labels(labels):
+    return F.one_hot(labels.where(labels < 6, 0), 6).movedim(-1, 1).float()
+
+
 @pytest.mark.parametrize(('loss', 'function'), PAIRS)
 @pytest.mark.parametrize('reduction', [None, 'mean', 'sum', 'none'])
 def test_equals_the_function(loss, function, reduction):
     logits, labels = pixels()
     weight = torch.rand(labels.shape).round()
-    found = loss(logits, labels, weight=weight, reduction_override=reduction, ignore_index=255)
+    actual = loss(logits, labels, weight=weight, reduction_override=reduction, ignore_index=255)
     expected = function(logits, labels, weight=weight, reduction=reduction or 'mean', ignore_index=255)
-    assert torch.equal(found, expected)
+    assert torch.equal(actual, expected)
 
 
-def test_the_mean_is_over_the_items_that_count():
+@pytest.mark.parametrize('ks', [1, [1, 3]])
+@pytest.mark.parametrize('soft', [False, True])
+@pytest.mark.parametrize('reduction', [None, 'sum'])
+def test_accuracy_is_logged_while_a_runner_trains(hub, ks, soft, reduction):
     logits, labels = pixels()
-    each = SmoothTopKLoss(k=2)(logits, labels, reduction_override='none')
-    assert not each[0, 0].any()
-    torch.testing.assert_close(SmoothTopKLoss(k=2)(logits, labels), each.sum() / 35)
-
-
-@pytest.mark.parametrize('k', [1, 3])
-@pytest.mark.parametrize('shares', [False, True])
-def test_accuracy_is_logged_while_a_runner_trains(hub, k, shares):
-    logits, labels = pixels()
-    target = F.one_hot(labels.where(labels < 6, 0), 6).movedim(-1, 1).float() if shares else labels
-    weight = (labels < 6).float() if shares else None
-    loss = SmoothTopKLoss(k=k)
+    target, weight = (soft_labels(labels), (labels < 6).float()) if soft else (labels, None)
+    loss = SmoothTopKLoss(k=ks)
     hub.update_info('loop_stage', 'val')
-    loss(logits, target, weight=weight)
+    loss(logits, target, weight=weight, reduction_override=reduction)
     assert not hub.log_scalars
     hub.update_info('loop_stage', 'train')
-    loss(logits, target, weight=weight)
-    found = hub.get_scalar(f'train/loss_topk_top{k}').current()
-    hits = (logits.topk(k, 1).indices == labels.unsqueeze(1)).any(1)[labels < 6]
-    assert found == pytest.approx(hits.float().mean().item())
+    loss(logits, target, weight=weight, reduction_override=reduction)
+    for k in [ks] if isinstance(ks, int) else ks:
+        hits = (logits.topk(k, 1).indices == labels.unsqueeze(1)).any(1)[labels < 6]
+        assert hub.get_scalar(f'train/loss_topk_top{k}').current() == pytest.approx(hits.float().mean().item())
 
 
 @pytest.mark.parametrize('sampler', [None, dict(type='OHEMPixelSampler', min_kept=10)], ids=['', 'ohem'])
@@ -109,22 +106,13 @@ def test_mistakes_are_found_at_construction(arguments, error, name):
 
 
 @pytest.mark.parametrize(('loss', 'function'), [(SmoothTopKLoss, smooth_topk_loss), (HardTopKLoss, hard_topk_loss)])
-@pytest.mark.parametrize('shares', [False, True])
-def test_several_k_have_the_mean_of_their_losses(loss, function, shares):
+@pytest.mark.parametrize('soft', [False, True])
+def test_several_k_have_the_mean_of_their_losses(loss, function, soft):
     logits, labels = pixels()
-    target = F.one_hot(labels.where(labels < 6, 0), 6).movedim(-1, 1).float() if shares else labels
+    target = soft_labels(labels) if soft else labels
     of_1, of_3 = (function(logits, target, k=k) for k in (1, 3))
     torch.testing.assert_close(loss(k=[1, 3])(logits, target), (of_1 + of_3) / 2)
     torch.testing.assert_close(loss(k=(3, 1), k_weights=(6, 2))(logits, target), 0.75 * of_3 + 0.25 * of_1)
-
-
-def test_the_accuracies_of_several_k_are_logged(hub):
-    logits, labels = pixels()
-    SmoothTopKLoss(k=[1, 3])(logits, labels)
-    for k in (1, 3):
-        hits = (logits.topk(k, 1).indices == labels.unsqueeze(1)).any(1)[labels < 6]
-        found = hub.get_scalar(f'train/loss_topk_top{k}').current()
-        assert found == pytest.approx(hits.float().mean().item())
 
 
 def test_settings_are_shown():

@@ -36,25 +36,25 @@ def samples(labels):
 def test_predicts_the_marginals_of_its_loss():
     model = head()
     scores = model(features())
-    found = model.predict(features())
+    actual = model.predict(features())
     torch.testing.assert_close(
-        torch.stack([sample.pred_score for sample in found]), topk_marginals(scores / (3 * 0.5), 3)
+        torch.stack([sample.pred_score for sample in actual]), topk_marginals(scores / (3 * 0.5), 3)
     )
-    assert [sample.pred_label.item() for sample in found] == scores.argmax(1).tolist()
-    torch.testing.assert_close(torch.stack([sample.pred_score.sum() for sample in found]), torch.ones(6))
+    assert [sample.pred_label.item() for sample in actual] == scores.argmax(1).tolist()
+    torch.testing.assert_close(torch.stack([sample.pred_score.sum() for sample in actual]), torch.ones(6))
 
 
 def test_settings_of_its_own():
     model = head(loss=dict(type='CrossEntropyLoss'), k=2, tau=2.0)
-    found = model.predict(features())[0].pred_score
-    torch.testing.assert_close(found, topk_marginals(model(features())[0] / 4, 2))
+    actual = model.predict(features())[0].pred_score
+    torch.testing.assert_close(actual, topk_marginals(model(features())[0] / 4, 2))
 
 
 def test_fills_the_samples_that_are_given():
     given = samples(range(6))
-    found = head().predict(features(), given)
-    assert all(after is before for before, after in zip(given, found, strict=True))
-    assert [sample.gt_label.item() for sample in found] == list(range(6))
+    actual = head().predict(features(), given)
+    assert all(after is before for before, after in zip(given, actual, strict=True))
+    assert [sample.gt_label.item() for sample in actual] == list(range(6))
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16], ids=str)
@@ -90,9 +90,9 @@ def test_test_time_augmentation_averages_marginals():
     tta.module.data_preprocessor = BaseDataPreprocessor()  # features are no images
     crops = [torch.randn(2, N_FEATURES, generator=torch.Generator().manual_seed(i)) for i in range(10)]
     with torch.no_grad():
-        found = tta.test_step({'inputs': crops, 'data_samples': [samples([0, 1]) for _ in crops]})
+        actual = tta.test_step({'inputs': crops, 'data_samples': [samples([0, 1]) for _ in crops]})
         expected = sum(topk_marginals(tta.module.head((crop,)) / (3 * 0.1), 3) for crop in crops) / len(crops)
-    torch.testing.assert_close(torch.stack([sample.pred_score for sample in found]), expected)
+    torch.testing.assert_close(torch.stack([sample.pred_score for sample in actual]), expected)
 
 
 @pytest.mark.parametrize('offset', [-100.0, 0.0, 100.0])
@@ -110,15 +110,15 @@ def test_logs_the_accuracy_of_the_training_batch_whatever_the_offset(offset):
     torch.testing.assert_close(losses['loss'], expected)
 
 
-def test_the_stock_head_takes_the_loss_with_labels_and_with_shares():
+def test_the_stock_head_takes_the_loss_with_labels_and_with_soft_labels():
     for loss in ('SmoothTopKLoss', 'HardTopKLoss'):
         model = head('LinearClsHead', loss=dict(type=loss, k=3))
         labels = torch.arange(6)
         of_labels = model.loss(features(), samples(labels.tolist()))['loss']
         one_hot = torch.nn.functional.one_hot(labels, N_CLASSES).float()
-        of_shares = model.loss(features(), [DataSample().set_gt_score(score) for score in one_hot])['loss']
-        torch.testing.assert_close(of_labels, of_shares)
-        of_shares.backward()
+        of_soft_labels = model.loss(features(), [DataSample().set_gt_score(score) for score in one_hot])['loss']
+        torch.testing.assert_close(of_labels, of_soft_labels)
+        of_soft_labels.backward()
         assert model.fc.weight.grad.isfinite().all()
         assert model.fc.weight.grad.abs().sum() > 0
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 from reference import smooth_topk as reference
-from topk_scenes import each_dtype, normal
+from topk_scenes import FAMILIES, each_dtype, normal
 from torch.autograd import gradcheck, gradgradcheck
 
 from mmseg_nondecomp.functional import log_elementary_symmetric
@@ -13,20 +13,11 @@ from mmseg_nondecomp.functional import log_elementary_symmetric
 pytestmark = pytest.mark.usefixtures('each_arithmetic')
 
 SIZES = (1, 2, 3, 5, 8, 12)
-FAMILIES = {
-    'normal': lambda rng, n: 2 * rng.normal(size=n),
-    'tied': lambda rng, n: rng.integers(-1, 2, n).astype(float),
-    'constant': lambda rng, n: np.full(n, 0.7),
-    'huge': lambda rng, n: 1e4 * rng.normal(size=n),
-    'tiny': lambda rng, n: 1e-8 * rng.normal(size=n),
-    'some zero': lambda rng, n: np.where(rng.permutation(n) % 3 > 0, rng.normal(size=n), -np.inf),
-    'one positive': lambda rng, n: np.where(rng.permutation(n) == 0, 1.5, -np.inf),
-    'all zero': lambda rng, n: np.full(n, -np.inf),
-}
+FAMILIES = FAMILIES | {'nothing': lambda rng, n: np.full(n, -np.inf)}
 
 
-def assert_close(found, expected, rtol, atol=0.0):
-    np.testing.assert_allclose(found.detach().double().numpy(), np.asarray(expected, float), rtol=rtol, atol=atol)
+def assert_close(actual, expected, rtol, atol=0.0):
+    np.testing.assert_allclose(actual.detach().double().numpy(), np.asarray(expected, float), rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize('family', FAMILIES)
@@ -35,14 +26,14 @@ def test_equals_the_enumeration(family, dtype):
     rng, rounding = np.random.default_rng(0), 1e-12 if dtype == torch.float64 else 1e-5
     for n in SIZES:
         x = torch.tensor(FAMILIES[family](rng, n)).to(dtype).requires_grad_()
-        found = log_elementary_symmetric(x, n + 1)
+        actual = log_elementary_symmetric(x, n + 1)
         expected = [reference.log_elementary_symmetric(x.detach(), k) for k in range(n + 2)]
-        assert found.dtype == dtype
-        assert_close(found, [e.value for e in expected], rounding, rounding)
+        assert actual.dtype == dtype
+        assert_close(actual, [e.value for e in expected], rounding, rounding)
         for k in range(1, n + 1):
-            if found[k] == -math.inf:
+            if actual[k] == -math.inf:
                 continue
-            gradient = torch.autograd.grad(found[k], x, retain_graph=True)[0]
+            gradient = torch.autograd.grad(actual[k], x, retain_graph=True)[0]
             assert_close(gradient, expected[k].gradient, rounding, rounding)
 
 
@@ -55,7 +46,7 @@ def test_many_numbers_equal_the_summation_algorithm(dtype):
         assert_close(log_elementary_symmetric(x, 7), np.log(sigma), rounding)
 
 
-def shares_by_recursion(e, k):
+def gradient_by_recursion(e, k):
     sigma = reference.summation_algorithm(e, k)
     derivatives = reference.backward_algorithm(e, sigma, k)
     return np.array([float(number * d / sigma[k]) for number, d in zip(e, derivatives, strict=True)])
@@ -67,21 +58,21 @@ def test_keeps_in_float32_the_digits_that_the_recursion_of_the_paper_loses(tau, 
     x = normal(200, dtype=torch.float32) / (k * tau)
     x = (x - x.max()).requires_grad_()
     e = np.exp(x.detach().double().numpy())
-    expected = shares_by_recursion([Fraction(number) for number in e], k)
-    assert np.abs(shares_by_recursion(e.astype(np.float32), k) - expected).max() > lost
+    expected = gradient_by_recursion([Fraction(number) for number in e], k)
+    assert np.abs(gradient_by_recursion(e.astype(np.float32), k) - expected).max() > lost
     assert_close(torch.autograd.grad(log_elementary_symmetric(x, k)[k], x)[0], expected, 0, 1e-6)
 
 
 @pytest.mark.parametrize('scale', [0.0, 1.0, 1e3, 1e10, 1e30])
 @each_dtype
-def test_shares_of_a_sum_add_up_to_its_degree(scale, dtype):
+def test_the_gradient_adds_up_to_the_degree(scale, dtype):
     x = (scale * normal(1000, dtype=dtype)).requires_grad_()
     logarithms = log_elementary_symmetric(x, 6)
     for k in range(1, 7):
-        shares = torch.autograd.grad(logarithms[k], x, retain_graph=True)[0]
-        assert shares.min() >= 0
-        assert shares.max() <= 1 + 1e-5
-        assert shares.double().sum().item() == pytest.approx(k, rel=1e-13 if dtype == torch.float64 else 1e-5)
+        gradient = torch.autograd.grad(logarithms[k], x, retain_graph=True)[0]
+        assert gradient.min() >= 0
+        assert gradient.max() <= 1 + 1e-5
+        assert gradient.double().sum().item() == pytest.approx(k, rel=1e-13 if dtype == torch.float64 else 1e-5)
 
 
 @each_dtype
@@ -89,12 +80,12 @@ def test_shares_of_a_sum_add_up_to_its_degree(scale, dtype):
 def test_nothing_is_lost_while_the_gap_grows(dtype, gap):
     """One number is e^gap times as large as the others, which the sums of the higher degrees need."""
     x = torch.tensor([0.0] + [-gap + i / 8 for i in range(9)], dtype=dtype).requires_grad_()
-    found = log_elementary_symmetric(x, 4)
+    actual = log_elementary_symmetric(x, 4)
     rounding = 1e-13 if dtype == torch.float64 else 1e-6
     for k in range(1, 5):
         expected = reference.log_elementary_symmetric(x.detach(), k)
-        assert found[k].item() == pytest.approx(float(expected.value), rel=rounding, abs=rounding)
-        gradient = torch.autograd.grad(found[k], x, retain_graph=True)[0].double()
+        assert actual[k].item() == pytest.approx(float(expected.value), rel=rounding, abs=rounding)
+        gradient = torch.autograd.grad(actual[k], x, retain_graph=True)[0].double()
         np.testing.assert_allclose(gradient, expected.gradient.astype(float), rtol=0, atol=rounding)
 
 
@@ -102,10 +93,10 @@ def test_nothing_is_lost_while_the_gap_grows(dtype, gap):
 def test_many_products_do_not_overflow(n, k):
     """C(2000, 300) is far above the largest number."""
     x = torch.zeros(n).double().requires_grad_()
-    found = log_elementary_symmetric(x, k)[-1]
+    actual = log_elementary_symmetric(x, k)[-1]
     expected = math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
-    assert found.item() == pytest.approx(expected, rel=1e-13, abs=1e-12)
-    gradient = torch.autograd.grad(found, x)[0]
+    assert actual.item() == pytest.approx(expected, rel=1e-13, abs=1e-12)
+    gradient = torch.autograd.grad(actual, x)[0]
     np.testing.assert_allclose(gradient, k / n, rtol=1e-11)
 
 
@@ -144,8 +135,8 @@ def test_gradcheck_and_gradgradcheck(n):
         for k in range(1, n + 1):
 
             def logarithms(y, x=x, finite=finite, k=k):
-                found = log_elementary_symmetric(x.masked_scatter(finite, y), k)
-                return found[found.isfinite()]
+                actual = log_elementary_symmetric(x.masked_scatter(finite, y), k)
+                return actual[actual.isfinite()]
 
             assert gradcheck(logarithms, y)
             assert gradgradcheck(logarithms, y, fast_mode=True)
@@ -164,10 +155,10 @@ def test_gradients_through_zeros_are_finite():
 @pytest.mark.parametrize('k', [0, 1, 3])
 def test_sizes_at_the_edge(shape, k):
     x = torch.ones(shape).double()
-    found = log_elementary_symmetric(x, k)
-    assert found.shape == (*shape[:-1], k + 1)
+    actual = log_elementary_symmetric(x, k)
+    assert actual.shape == (*shape[:-1], k + 1)
     expected = [reference.log_elementary_symmetric(np.ones(shape[-1]), j).value for j in range(k + 1)]
-    assert_close(found, np.broadcast_to(np.array(expected), found.shape), 1e-15)
+    assert_close(actual, np.broadcast_to(np.array(expected), actual.shape), 1e-15)
 
 
 def test_rows_are_independent_in_any_layout():
@@ -180,10 +171,10 @@ def test_rows_are_independent_in_any_layout():
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16], ids=str)
 def test_half_precision_is_computed_in_float32(dtype):
     x = (5 * normal(300)).to(dtype).requires_grad_()
-    found = log_elementary_symmetric(x, 5)
-    assert found.dtype == torch.float32
-    assert_close(found, log_elementary_symmetric(x.detach().double(), 5), 1e-6)
-    found[5].backward()
+    actual = log_elementary_symmetric(x, 5)
+    assert actual.dtype == torch.float32
+    assert_close(actual, log_elementary_symmetric(x.detach().double(), 5), 1e-6)
+    actual[5].backward()
     assert x.grad.dtype == dtype
 
 

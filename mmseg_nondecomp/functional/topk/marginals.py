@@ -1,32 +1,33 @@
-"""How likely each label is in the top-k set."""
+"""Probability of each label to be in the top-k set."""
 
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional.elementary_symmetric import BLOCK, log_elementary_symmetric
-from mmseg_nondecomp.functional.items import can_be_read
-from mmseg_nondecomp.functional.topk_settings import check_k
+from mmseg_nondecomp.functional._inputs import can_be_read, check_floating_point, check_k
+from mmseg_nondecomp.functional.topk._symmetric_sums import BLOCK, log_elementary_symmetric
 
 
 def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
-    r"""The probability of each label to be in the top-k set, a set A drawn with weight :math:`e^{\sum_{j \in A} s_j}`.
+    r"""Compute the probability of each label to be in the top-k set.
+
+    The set A of k labels is drawn with weight :math:`e^{\sum_{j \in A} s_j}`:
 
     .. math:: p_i = \frac{e^{s_i} \sigma_{k-1}(e^{s_{\setminus i}})}{\sigma_k(e^s)}
        = \frac{\partial \log \sigma_k(e^s)}{\partial s_i}
 
-    With k = 1 it is the softmax. These are what to average over the crops of an image for a model that was trained
-    with `smooth_topk_loss`: with the scores divided by ``k * tau``.
+    With k = 1 it is the softmax. Average these probabilities over the crops of an image for a model trained with
+    `smooth_topk_loss`, with its scores divided by ``k * tau``.
 
     Args:
         scores: The scores, of shape [..., C]; -inf for labels that do not exist.
         k: The size of the set, from 1 to C - 1.
-        normalize: Whether they are divided by k, to add up to 1 instead of k.
+        normalize: Whether to divide by k, for a sum of 1 instead of k.
 
     Returns:
         The probabilities, of the shape of the scores. They can be differentiated.
 
     Raises:
-        TypeError: If ``scores`` is not of floating point, or ``k`` is no integer.
+        TypeError: If ``scores`` is not floating point, or ``k`` is no integer.
         ValueError: If ``k`` is not from 1 to C - 1.
 
     Reference:
@@ -37,8 +38,7 @@ def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
         tensor([0.9100, 0.7553, 0.3348])
     """
     check_k(k, scores.shape[-1])
-    if not scores.is_floating_point():
-        raise TypeError(f'Parameter `scores` should be a floating-point tensor. Found {scores.dtype}.')
+    check_floating_point('scores', scores)
     rows = scores.reshape(-1, scores.shape[-1])
     blocks = rows.split(max(1, BLOCK // scores.shape[-1])) if can_be_read(scores) else [rows]
     marginals = torch.cat([_marginals(block, k) for block in blocks]).view_as(scores)
@@ -46,6 +46,7 @@ def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
 
 
 def _marginals(scores: Tensor, k: int) -> Tensor:
+    """Compute the gradient of the logarithm of the sum over all sets."""
     differentiable = torch.is_grad_enabled() and scores.requires_grad
     with torch.inference_mode(False), torch.enable_grad():
         x = scores if differentiable else scores.detach().clone().requires_grad_()

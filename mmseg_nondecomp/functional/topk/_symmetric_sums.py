@@ -8,10 +8,9 @@ The derivative is the same recursion from the other end. With :math:`g_j = \part
 .. math:: T_j(i) = g_j + \sum_{i' > i} e_{i'} T_{j+1}(i'), \qquad
    \frac{\partial L}{\partial e_i} = \sum_j T_j(i)\, P_{j-1}(i - 1).
 
-Nothing is subtracted, so no digits are lost, unlike in the recursion of the paper (its section 3.3).
-
-Numbers of any range: the k largest are set apart, and the others are measured in units of the k-th. A sum of products
-of these that is too small for the data type is negligible beside the products of the k largest.
+Nothing is subtracted, so no digits are lost, unlike in the recursion of the paper (section 3.3). For numbers of any
+range, the k largest are set apart and the others are measured in units of the k-th: a sum of their products that is too
+small for the data type is negligible beside the products of the k largest.
 
 Reference:
     L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018.
@@ -25,27 +24,34 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.functional.items import can_be_read
-from mmseg_nondecomp.functional.topk_settings import check_degree, check_summable
+from mmseg_nondecomp.functional._inputs import at_least_float32, can_be_read, check_floating_point, check_integer
 
 BLOCK = 2**16
-"""Number of numbers that are worked on at a time on the CPU, for its cache."""
+"""Number of elements processed at a time on the CPU, for its cache."""
+LARGEST_DEGREE = 1000
+"""Largest degree of a sum: the number of subsets of this size is in the range of float64."""
+
+
+def check_degree(k: int) -> None:
+    """Raise ValueError if sums over sets of k numbers may be out of range."""
+    if k > LARGEST_DEGREE:
+        raise ValueError(f'Parameter `k` should be at most {LARGEST_DEGREE}, for sums over sets of k. Found {k}.')
 
 
 def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
-    r"""Return the logarithms of :math:`\sigma_0, \dots, \sigma_k` of :math:`e^x`.
+    r"""Compute the logarithms of :math:`\sigma_0, \dots, \sigma_k` of :math:`e^x`.
 
-    Cost and memory grow with n k. It can be differentiated any number of times.
+    Cost and memory grow with n k. The result can be differentiated repeatedly.
 
     Args:
-        x: Logarithms of the numbers, of shape [..., n]; -inf for those that are 0.
+        x: Logarithms of the numbers, of shape [..., n]; -inf for a number 0.
         k: The highest degree, at least 0.
 
     Returns:
-        The logarithms, of shape [..., k + 1]; -inf from where on there are fewer numbers than the degree.
+        The logarithms, of shape [..., k + 1]; -inf for degrees above the number of non-zero numbers.
 
     Raises:
-        TypeError: If ``x`` is not of floating point, or ``k`` is no integer.
+        TypeError: If ``x`` is not floating point, or ``k`` is no integer.
         ValueError: If ``k`` is negative, or above 1000 with as many numbers.
 
     Example:
@@ -53,21 +59,17 @@ def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
         >>> log_elementary_symmetric(numbers.log(), 3).exp()
         tensor([ 1.0000,  6.0000, 11.0000,  6.0000])
     """
-    check_degree(k)
-    if not x.is_floating_point():
-        raise TypeError(f'Parameter `x` should be a floating-point tensor. Found {x.dtype}.')
-    if x.dtype in (torch.float16, torch.bfloat16):
-        x = x.float()
+    check_integer('k', k, lowest=0)
+    check_floating_point('x', x)
+    x = at_least_float32(x)
     degree = min(k, x.shape[-1])
-    check_summable(degree)
-    if degree == 0:
-        return F.pad(x.new_zeros(*x.shape[:-1], 1), (0, k), value=-math.inf)
-    logarithms = _logarithms(x, degree)
+    check_degree(degree)
+    logarithms = _logarithms(x, degree) if degree > 0 else x.new_zeros(*x.shape[:-1], 1)
     return F.pad(logarithms, (0, k - degree), value=-math.inf).to(x.dtype)
 
 
 def _logarithms(x: Tensor, k: int) -> Tensor:
-    """The logarithms [..., k + 1], k <= n, by the fastest way that is known to be exact."""
+    """Compute the logarithms [..., k + 1], k <= n, without a shortcut only where it is not exact."""
     for wide in (x, x.double()) if can_be_read(x) else ():
         unit = common_unit(wide, k)
         if unit is not None:
@@ -77,10 +79,10 @@ def _logarithms(x: Tensor, k: int) -> Tensor:
 
 
 def _of_any_range(x: Tensor, k: int) -> Tensor:
-    """The logarithms of the sums [..., k + 1] of numbers of any range, k of which are set apart.
+    """Compute the logarithms of the sums [..., k + 1] of numbers of any range, with k of them set apart.
 
     These are added from the smallest to the largest. ``v`` has the logarithms of the sums so far, in units of the
-    product of the j largest numbers so far. The units are constants, so a derivative is a share of a sum and no
+    product of the j largest numbers so far. The units are constants, so a derivative is a part of a sum and no
     difference.
     """
     y, places = x.topk(k)
@@ -91,9 +93,9 @@ def _of_any_range(x: Tensor, k: int) -> Tensor:
     sums = _SymmetricSums.apply(e, k)[0]
     degrees = torch.arange(k + 1, dtype=x.dtype, device=x.device)
     v = sums.clamp(min=torch.finfo(x.dtype).tiny).log() + degrees * log_size
-    # Row l: the numbers behind the l-th, over the l-th.
-    behind = torch.cat([units.masked_fill(is_zero, -math.inf), units[..., -1:].expand_as(y)], -1)
-    ratios = behind[..., 1:].unfold(-1, k, 1) - units.unsqueeze(-1)
+    # Row l: the numbers after the l-th, over the l-th.
+    following = torch.cat([units.masked_fill(is_zero, -math.inf), units[..., -1:].expand_as(y)], -1)
+    ratios = following[..., 1:].unfold(-1, k, 1) - units.unsqueeze(-1)
     for l in reversed(range(k)):
         without, with_it = v[..., 1:] + ratios[..., l, :], v[..., :-1] + (y - units)[..., l : l + 1]
         v = torch.cat([v[..., :1], torch.stack([without, with_it]).logsumexp(0)], -1)
@@ -102,22 +104,22 @@ def _of_any_range(x: Tensor, k: int) -> Tensor:
 
 
 def common_unit(x: Tensor, k: int, scale: float = 1.0) -> float | None:
-    """The largest x of all, if values can be read and no sum of exp((x - it) / scale) leaves the range; else None."""
+    """Return the maximum m of x if it can be read and no sum of exp((x - m) / scale) leaves the range; else None."""
     if not can_be_read(x) or x.numel() == 0:
         return None
     room = 0.9 * math.log(torch.finfo(x.dtype).max)
     lowest, highest = (bound.item() for bound in x.detach().aminmax())
-    is_in_range = k * (highest - lowest) < room * scale and log_count(x.shape[-1], k) < room
+    is_in_range = k * (highest - lowest) < room * scale and _log_count(x.shape[-1], k) < room
     return highest if is_in_range else None
 
 
 def sums_dtype(x: Tensor, k: int) -> torch.dtype:
-    """The data type that has room for the sums of numbers up to 1."""
-    return x.dtype if log_count(x.shape[-1], k) < 0.75 * math.log(torch.finfo(x.dtype).max) else torch.float64
+    """Return the data type whose range holds the sums of numbers up to 1."""
+    return x.dtype if _log_count(x.shape[-1], k) < 0.75 * math.log(torch.finfo(x.dtype).max) else torch.float64
 
 
-def log_count(n: int, k: int) -> float:
-    """The logarithm of the largest number of products in a sum over up to k of n numbers."""
+def _log_count(n: int, k: int) -> float:
+    """Return the logarithm of the largest number of products in a sum over up to k of n numbers."""
     return math.log(math.comb(n, min(k, n // 2)))
 
 
@@ -126,7 +128,7 @@ def scaled_exp(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
     No sum over any k of them is above e^(k/2).
     """
-    # 0 in place of subnormal numbers, with which a CPU needs 30 times as long.
+    # 0 in place of subnormal numbers, with which a CPU takes 30 times as long.
     tiny = torch.finfo(x.dtype).tiny
     e = F.threshold(x.clamp(min=math.log(2 * tiny)).exp(), 3 * tiny, 0)
     size = (e.detach().sum(-1, keepdim=True) * (2 / k)).clamp(min=1)
@@ -134,14 +136,9 @@ def scaled_exp(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def symmetric_sums(e: Tensor, k: int) -> tuple[Tensor, list[Tensor]]:
-    r"""Return :math:`\sigma_0, \dots, \sigma_k` of n >= k numbers, and the prefix sums :math:`P_1, \dots, P_{k-1}`.
+    r"""Compute :math:`\sigma_0, \dots, \sigma_k` [..., k + 1] of numbers [..., n], n >= k >= 1, and the prefix sums.
 
-    Args:
-        e: The numbers, of shape [..., n].
-        k: The highest degree, at least 1.
-
-    Returns:
-        The sums, of shape [..., k + 1], and :math:`P_j` of shape [..., n - j + 1]: before the j-th number it is 0.
+    These are :math:`P_1, \dots, P_{k-1}`, with :math:`P_j` of shape [..., n - j + 1]: before the j-th number it is 0.
     """
     terms, prefixes = e, []
     for j in range(1, k):
@@ -152,7 +149,7 @@ def symmetric_sums(e: Tensor, k: int) -> tuple[Tensor, list[Tensor]]:
 
 
 def sums_gradient(e: Tensor, prefixes: list[Tensor], seeds: Tensor) -> Tensor:
-    r"""Return :math:`\sum_j g_j\, \partial \sigma_j / \partial e_i`; ``seeds`` [..., k] are :math:`g_1, \dots, g_k`."""
+    r"""Compute :math:`\sum_j g_j\, \partial \sigma_j / \partial e_i` for seeds :math:`g_1, \dots, g_k` [..., k]."""
     k, n, last = seeds.shape[-1], e.shape[-1], seeds[..., -1:]
     if k == 1:
         return last.expand_as(e)
@@ -167,7 +164,7 @@ def sums_gradient(e: Tensor, prefixes: list[Tensor], seeds: Tensor) -> Tensor:
 
 
 class _SymmetricSums(torch.autograd.Function):
-    """`symmetric_sums`, with the prefix sums behind the sums."""
+    """`symmetric_sums`, as a flat tuple of the sums and the prefix sums."""
 
     @staticmethod
     def forward(e: Tensor, k: int) -> tuple[Tensor, ...]:
@@ -182,6 +179,6 @@ class _SymmetricSums(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, seeds: Tensor, *_: Tensor) -> tuple[Tensor, None]:
         e, *prefixes = ctx.saved_tensors
-        if torch.is_grad_enabled():  # The derivative of the derivative goes through the prefix sums.
+        if torch.is_grad_enabled():  # The second derivative goes through the prefix sums.
             prefixes = symmetric_sums(e, seeds.shape[-1] - 1)[1]
         return sums_gradient(e, prefixes, seeds[..., 1:]), None

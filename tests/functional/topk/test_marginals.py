@@ -4,23 +4,14 @@ import numpy as np
 import pytest
 import torch
 from reference import smooth_topk as reference
-from topk_scenes import each_dtype, normal
+from topk_scenes import FAMILIES, each_dtype, normal
 from torch.autograd import gradcheck, gradgradcheck
 
 from mmseg_nondecomp.functional import log_elementary_symmetric, topk_marginals
 
 pytestmark = pytest.mark.usefixtures('each_arithmetic')
 
-FAMILIES = {
-    'normal': lambda rng, n: 2 * rng.normal(size=n),
-    'tied': lambda rng, n: rng.integers(0, 3, n).astype(float),
-    'constant': lambda rng, n: np.full(n, 0.7),
-    'huge': lambda rng, n: 1e4 * rng.normal(size=n),
-    'tiny': lambda rng, n: 1e-8 * rng.normal(size=n),
-    'masked': lambda rng, n: np.where(rng.permutation(n) < (n + 1) // 2, rng.normal(size=n), -np.inf),
-    'one label': lambda rng, n: np.where(rng.permutation(n) == 0, 1.5, -np.inf),
-    'no label': lambda rng, n: np.full(n, -np.inf),
-}
+FAMILIES = FAMILIES | {'nothing': lambda rng, n: np.full(n, -np.inf)}
 
 
 @pytest.mark.parametrize('family', FAMILIES)
@@ -31,9 +22,9 @@ def test_equals_the_enumeration(family, dtype):
         scores = torch.tensor(FAMILIES[family](rng, n)).to(dtype)
         for k in range(1, n):
             expected = reference.topk_marginals(scores, k).astype(float)
-            found = topk_marginals(scores, k, normalize=False)
-            assert found.dtype == dtype
-            np.testing.assert_allclose(found.double(), expected, rtol=rounding, atol=rounding)
+            actual = topk_marginals(scores, k, normalize=False)
+            assert actual.dtype == dtype
+            np.testing.assert_allclose(actual.double(), expected, rtol=rounding, atol=rounding)
 
 
 @pytest.mark.parametrize('tau', [1.0, 0.1, 1e-2, 1e-3, 1e-6])
@@ -95,9 +86,9 @@ def test_normalized_they_add_up_to_1():
 def test_masked_labels_do_not_exist():
     scores = normal(3, 6)
     masked = torch.cat([scores, torch.full((3, 4), -math.inf).double()], -1)
-    found = topk_marginals(masked, 3)
-    torch.testing.assert_close(found[:, :6], topk_marginals(scores, 3), rtol=1e-13, atol=0)
-    assert found[:, 6:].eq(0).all()
+    actual = topk_marginals(masked, 3)
+    torch.testing.assert_close(actual[:, :6], topk_marginals(scores, 3), rtol=1e-13, atol=0)
+    assert actual[:, 6:].eq(0).all()
 
 
 def test_all_labels_that_exist_are_in_the_only_set():
@@ -146,14 +137,6 @@ def test_in_inference_mode():
         torch.testing.assert_close(topk_marginals(scores, 2), expected)
         torch.testing.assert_close(topk_marginals(made_inside, 2), expected)
     torch.testing.assert_close(topk_marginals(made_inside, 2), expected)
-
-
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_is_close(dtype):
-    scores = (3 * normal(4, 300)).to(dtype)
-    found = topk_marginals(scores, 5)
-    expected = topk_marginals(scores.double(), 5)
-    torch.testing.assert_close(found.double(), expected, rtol=torch.finfo(dtype).eps, atol=1e-6)
 
 
 @pytest.mark.parametrize('shape', [(0, 5), (5,), (2, 3, 4, 5), (2, 0, 5)], ids=str)

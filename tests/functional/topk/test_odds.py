@@ -3,8 +3,9 @@ import math
 import pytest
 import torch
 
-from mmseg_nondecomp.functional import log_elementary_symmetric, topk_marginals, topk_odds
-from mmseg_nondecomp.functional.topk_odds import log_odds_of_miss
+from mmseg_nondecomp.functional import log_elementary_symmetric, topk_marginals
+from mmseg_nondecomp.functional.topk import smooth
+from mmseg_nondecomp.functional.topk.smooth import log_odds_of_miss
 
 pytestmark = pytest.mark.usefixtures('each_arithmetic')
 
@@ -17,8 +18,8 @@ def scores(dtype=torch.float64):
 @pytest.mark.parametrize('tau', [5.0, 0.5])
 def test_are_those_of_the_marginals(k, tau):
     marginals = topk_marginals(scores() / (k * tau), k, normalize=False)
-    found = log_odds_of_miss(scores(), torch.ones(4, 3, 8), k, tau)
-    torch.testing.assert_close(torch.sigmoid(-found), marginals)
+    actual = log_odds_of_miss(scores(), torch.ones(4, 3, 8), k, tau)
+    torch.testing.assert_close(torch.sigmoid(-actual), marginals)
 
 
 @pytest.mark.parametrize('k', [1, 3, 7])
@@ -69,7 +70,7 @@ def one_by_one(scores, k):
 @pytest.mark.parametrize('n', [2, 3, 5, 7, 12])
 @pytest.mark.parametrize('few', [0, 8])
 def test_are_those_of_the_others(monkeypatch, family, n, few):
-    monkeypatch.setattr(topk_odds, 'FEW', few)
+    monkeypatch.setattr(smooth, 'FEW', few)
     scores = FAMILIES[family](n, torch.Generator().manual_seed(n))
     for k in {1, 2, n // 2, n - 1} & set(range(1, n)):
         x, y, z = (scores.clone().requires_grad_() for _ in range(3))
@@ -78,10 +79,10 @@ def test_are_those_of_the_others(monkeypatch, family, n, few):
         of_each = [log_odds_of_miss(z, torch.full((3,), label), k, 1 / k) for label in range(n)]
         upstream = torch.randn(3, n, generator=torch.Generator().manual_seed(1)).double()
         gradient = torch.autograd.grad(expected, x, upstream)[0]
-        for found, leaf in ((of_all, y), (torch.stack(of_each, -1), z)):
-            torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
-            found = torch.autograd.grad(found, leaf, upstream)[0]
-            torch.testing.assert_close(found, gradient, rtol=1e-11, atol=1e-11)
+        for actual, leaf in ((of_all, y), (torch.stack(of_each, -1), z)):
+            torch.testing.assert_close(actual, expected, rtol=1e-12, atol=1e-12)
+            actual = torch.autograd.grad(actual, leaf, upstream)[0]
+            torch.testing.assert_close(actual, gradient, rtol=1e-11, atol=1e-11)
             of_float = log_odds_of_miss(scores.float(), torch.ones(3, n), k, 1 / k).double()
             rounded = one_by_one(scores.float().double(), k)
             torch.testing.assert_close(of_float, rounded, rtol=1e-5, atol=1e-5)
@@ -94,8 +95,8 @@ def test_of_many_labels():
         others[:, 7] = -math.inf
         logarithms = log_elementary_symmetric(others / (k * tau), k)
         expected = logarithms[:, k] - logarithms[:, k - 1] - x[:, 7] / (k * tau)
-        found = log_odds_of_miss(x, torch.tensor([7, 7]), k, tau)
-        torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
+        actual = log_odds_of_miss(x, torch.tensor([7, 7]), k, tau)
+        torch.testing.assert_close(actual, expected, rtol=1e-11, atol=1e-11)
         torch.testing.assert_close(
             log_odds_of_miss(x, torch.ones(2, 2000), k, tau)[:, 7], expected, rtol=1e-11, atol=1e-11
         )
@@ -105,11 +106,11 @@ def test_blocks_of_a_batch_are_independent(monkeypatch):
     x, target = 3 * torch.randn(13, 7, generator=torch.Generator().manual_seed(0)).double(), torch.arange(13) % 7
     x[5] *= 1e4
     expected = torch.stack([log_odds_of_miss(row, label, 3, 0.5) for row, label in zip(x, target, strict=True)])
-    monkeypatch.setattr(topk_odds, 'BLOCK', 2 * 7)
+    monkeypatch.setattr(smooth, 'BLOCK', 2 * 7)
     leaf = x.clone().requires_grad_()
-    found = log_odds_of_miss(leaf, target, 3, 0.5)
-    torch.testing.assert_close(found, expected, rtol=1e-13, atol=1e-13)
-    gradient = torch.autograd.grad(found.sum(), leaf)[0]
+    actual = log_odds_of_miss(leaf, target, 3, 0.5)
+    torch.testing.assert_close(actual, expected, rtol=1e-13, atol=1e-13)
+    gradient = torch.autograd.grad(actual.sum(), leaf)[0]
     monkeypatch.undo()
     expected = torch.autograd.grad(log_odds_of_miss(leaf, target, 3, 0.5).sum(), leaf)[0]
     torch.testing.assert_close(gradient, expected, rtol=1e-12, atol=1e-13)
@@ -124,9 +125,9 @@ def test_functional_gradients(k):
 
     expected = torch.autograd.functional.jacobian(total, x)
     torch.testing.assert_close(torch.func.grad(total)(x), expected, rtol=1e-12, atol=1e-14)
-    found = torch.func.grad(lambda x: torch.func.grad(total)(x).square().sum())(x)
+    actual = torch.func.grad(lambda x: torch.func.grad(total)(x).square().sum())(x)
     expected = 2 * torch.autograd.functional.hvp(total, x, expected)[1]
-    torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-12)
 
 
 def test_sets_of_more_than_a_thousand_labels_are_refused():

@@ -1,4 +1,4 @@
-"""What the hard and the smooth top-k loss have in common."""
+"""Theorems of both the hard and the smooth top-k loss."""
 
 import math
 from collections.abc import Callable
@@ -40,8 +40,8 @@ def loss(case):
     return case.loss
 
 
-def assert_close(found, expected, case, factor=1):
-    torch.testing.assert_close(found, expected, rtol=factor * case.rtol, atol=factor * case.atol)
+def assert_close(actual, expected, case, factor=1):
+    torch.testing.assert_close(actual, expected, rtol=factor * case.rtol, atol=factor * case.atol)
 
 
 @each_kind
@@ -51,11 +51,11 @@ def test_permutation_equivariant_and_shift_invariant(case, soft):
     permuted = target[:, order] if soft else order.argsort()[target]
     for k in (1, 3, 10):
         value, gradient = value_and_gradient(lambda s, k=k: case.loss(s, target, k), scores)
-        found = value_and_gradient(lambda s, k=k: case.loss(s, permuted, k), scores[:, order])
-        assert_close(found, (value, gradient[:, order]), case)
+        actual = value_and_gradient(lambda s, k=k: case.loss(s, permuted, k), scores[:, order])
+        assert_close(actual, (value, gradient[:, order]), case)
         # By as many digits as they are larger the shifted scores are less exact.
-        found = value_and_gradient(lambda s, k=k: case.loss(s, target, k), scores + 1000 * normal(6, 1))
-        assert_close(found, (value, gradient), case, 1000)
+        actual = value_and_gradient(lambda s, k=k: case.loss(s, target, k), scores + 1000 * normal(6, 1))
+        assert_close(actual, (value, gradient), case, 1000)
 
 
 @pytest.mark.parametrize(
@@ -68,25 +68,25 @@ def test_permutation_equivariant_and_shift_invariant(case, soft):
     ],
 )
 @pytest.mark.usefixtures('each_arithmetic')
-def test_shares_of_one_label_are_the_label(loss, dtype, rtol, atol):
+def test_soft_labels_of_one_class_are_the_label(loss, dtype, rtol, atol):
     for shape in ((9, 7), (2, 7, 3, 2)):
         scores, target = scene(*shape, dtype=dtype)
         for k in (1, 3, 6):
-            found, expected = (
+            actual, expected = (
                 value_and_gradient(lambda s, t=t, k=k: loss(s, t, k, reduction='none'), scores)
                 for t in (one_hot(target, 7, dtype), target)
             )
-            torch.testing.assert_close(found, expected, rtol=rtol, atol=atol)
+            torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
 
 
 def test_mixed_labels_have_the_mean_of_their_losses(case):
     scores, first = scene(9, 7)
     second, lam = first.roll(1), torch.linspace(0, 1, 9).double()
-    shares = lam[:, None] * one_hot(first, 7) + (1 - lam[:, None]) * one_hot(second, 7)
+    soft = lam[:, None] * one_hot(first, 7) + (1 - lam[:, None]) * one_hot(second, 7)
     for s in (scores, scores.round()):
         for k in (1, 3, 6):
             of_first, of_second = (case.loss(s, labels, k, reduction='none') for labels in (first, second))
-            assert_close(case.loss(s, shares, k, reduction='none'), lam * of_first + (1 - lam) * of_second, case, 10)
+            assert_close(case.loss(s, soft, k, reduction='none'), lam * of_first + (1 - lam) * of_second, case, 10)
 
 
 @each_kind
@@ -154,6 +154,7 @@ def test_removed_items_leave_no_trace(case, soft, poison):
     calls = [({'weight': (~removed).double()}, labels)]
     if not soft:
         calls.append(({}, target.masked_fill(removed, 255)))
+        calls.append(({'weight': torch.where(removed, math.nan, 1.0)}, target.masked_fill(removed, 255)))
         calls.append(({'ignore_index': -1}, target.masked_fill(removed, -1)))
     expected = value_and_gradient(lambda s: case.loss(s, target[~removed], 2), scores[~removed])
     for settings, labels in calls:
@@ -169,78 +170,30 @@ def test_nan_that_counts_is_not_hidden(loss, soft):
             scores, target = scene(1, 5, soft=soft)
             scores[0, c] = math.nan
             assert loss(scores, target, k).isnan()
-
-
-def test_shares_that_are_nan_are_not_hidden(loss):
-    scores, shares = scene(1, 5, soft=True)
-    shares[0, 2] = math.nan
-    assert loss(scores, shares, 2).isnan()
+            if soft:
+                scores, target = scene(1, 5, soft=True)
+                target[0, c] = math.nan
+                assert loss(scores, target, k).isnan()
 
 
 @each_kind
 def test_nothing_that_counts_is_an_attached_zero(loss, soft):
-    for shape in ((3, 5), (0, 5), (0, 5, 2, 3), (2, 5, 0), (3, 5, 2)):
+    for shape in ((3, 5), (0, 5), (2, 5, 0), (2, 5, 3, 2, 2)):
         scores, target = scene(*shape, soft=soft)
-        scores.requires_grad_()
         weight = torch.zeros(shape[0], *shape[2:])
-        calls = [{'weight': weight}] + ([{}] if weight.numel() == 0 else [])
-        for settings in calls:
-            for reduction in ('mean', 'sum'):
-                value = loss(scores, target, 2, reduction=reduction, **settings)
-                assert value.item() == 0
-                assert torch.autograd.grad(value, scores)[0].eq(0).all()
-            assert loss(scores, target, 2, reduction='none', **settings).shape == weight.shape
+        for reduction in ('mean', 'sum', 'none'):
+            value, gradient = value_and_gradient(
+                lambda s, y=target, w=weight, r=reduction: loss(s, y, 2, weight=w, reduction=r), scores
+            )
+            assert value.shape == (weight.shape if reduction == 'none' else ())
+            assert value.eq(0).all()
+            assert gradient.eq(0).all()
 
 
-@pytest.mark.parametrize('shape', [(1, 2), (4, 3), (2, 3, 4, 5), (1, 7, 1, 1), (2, 3, 2, 2, 2)], ids=str)
-@each_kind
-def test_any_number_of_dimensions_and_any_layout(case, shape, soft):
-    scores, target = scene(*shape, soft=soft)
-    flat = target.movedim(1, -1).reshape(-1, shape[1]) if soft else target.reshape(-1)
-    expected = case.loss(scores.movedim(1, -1).reshape(-1, shape[1]), flat, shape[1] - 1)
-    for layout in (
-        scores,
-        scores.movedim(1, -1).contiguous().movedim(-1, 1),
-        torch.stack([scores, scores], -1)[..., 0],
-    ):
-        torch.testing.assert_close(case.loss(layout, target, shape[1] - 1), expected, rtol=case.rtol, atol=0)
-
-
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16], ids=str)
-@each_kind
-def test_half_precision_is_computed_in_float32(loss, dtype, soft):
-    scores, target = scene(16, 300, soft=soft)
-    scores = scores.to(dtype)
-    value, gradient = value_and_gradient(lambda s: loss(s, target), scores)
-    assert value.dtype == torch.float32
-    assert gradient.dtype == dtype
-    assert value.item() == pytest.approx(loss(scores.double(), target).item(), rel=1e-6)
-
-
-@pytest.mark.parametrize('dtype', [torch.uint8, torch.int16, torch.int32], ids=str)
-def test_integer_labels_of_any_width(loss, dtype):
-    scores, target = scene(6, 5)
-    target[2] = 255 if dtype == torch.uint8 else -100
-    expected = loss(scores, target, 2, ignore_index=target[2].item())
-    assert loss(scores, target.to(dtype), 2, ignore_index=target[2].item()) == expected
-
-
-@each_kind
-def test_compiles_without_graph_breaks(loss, soft):
-    scores, target = scene(3, 6, soft=soft)
-    torch.compiler.reset()
-
-    def weighted(s):
-        return loss(s, target, 2, weight=torch.ones(3))
-
-    compiled = torch.compile(weighted, fullgraph=True, backend='eager')
-    torch.testing.assert_close(value_and_gradient(compiled, scores), value_and_gradient(weighted, scores))
-
-
-def test_the_shares_have_the_losses_of_the_labels_as_their_gradient(case):
-    scores, shares = scene(4, 6, soft=True)
-    shares.requires_grad_()
-    gradient = torch.autograd.grad(case.loss(scores, shares, 2, reduction='sum'), shares)[0]
+def test_the_gradient_of_soft_labels_is_the_losses_of_the_labels(case):
+    scores, soft = scene(4, 6, soft=True)
+    soft.requires_grad_()
+    gradient = torch.autograd.grad(case.loss(scores, soft, 2, reduction='sum'), soft)[0]
     expected = [case.loss(scores, torch.full((4,), y), 2, reduction='none') for y in range(6)]
     assert_close(gradient, torch.stack(expected, 1), case)
 
@@ -267,13 +220,6 @@ S, T = torch.zeros(2, 4), torch.zeros(2, dtype=torch.long)
         (lambda loss: loss(S, T, 2, margin='1'), TypeError, "`margin`.*'1'"),
         (lambda loss: loss(S, T, 2, reduction='avg'), ValueError, "`reduction`.*'avg'"),
         (lambda loss: loss(S[0], T, 2), ValueError, r'`scores`.*\(4,\)'),
-        (lambda loss: loss(S.long(), T, 2), TypeError, '`scores`.*int64'),
-        (lambda loss: loss(S, T[:1], 2), ValueError, r'`target`.*\(2,\).*\(1,\)'),
-        (lambda loss: loss(S, T + 4, 2), ValueError, r'`target`.*\[0, 3\].*Found 4'),
-        (lambda loss: loss(S, T - 1, 2), ValueError, r'`target`.*\[0, 3\].*Found -1'),
-        (lambda loss: loss(S, S - 1, 2), ValueError, '`target`.*-1'),
-        (lambda loss: loss(S, T, 2, weight=torch.ones(3)), ValueError, r'`weight`.*\(3,\)'),
-        (lambda loss: loss(S, T, 2, weight=-torch.ones(2)), ValueError, '`weight`.*-1'),
     ],
 )
 def test_bad_input(loss, call, error, message):
