@@ -15,7 +15,7 @@ each_direction = pytest.mark.parametrize('direction', DIRECTIONS)
 
 
 class Case(NamedTuple):
-    """A query, and the counts of negatives above its positives in the ranking that maximises F + sign ε Δ."""
+    """A problem, and the counts of negatives above its positives in the ranking that maximises F + sign ε Δ."""
 
     pos: Tensor
     neg: Tensor
@@ -33,18 +33,18 @@ def descending(*parts):
     return tuple(torch.as_tensor(part).double().sort(descending=True).values for part in parts)
 
 
-def different_queries():
-    """Queries of different sizes, some without positives or without negatives."""
+def different_problems():
+    """Problems of different sizes, some without positives or without negatives."""
     rng = np.random.default_rng(3)
     return [descending(*scores(rng, *size)) for size in [(3, 10), (0, 4), (5, 0), (1, 1), (8, 30), (8, 2)]]
 
 
-def padded(*queries):
-    """Queries as one batch: the scores of their positives and negatives, and how many there are of each."""
-    pos, neg = (torch.full((len(queries), max(len(query[i]) for query in queries)), -math.inf).double() for i in (0, 1))
-    for k, (p, n) in enumerate(queries):
+def padded(*problems):
+    """Problems as one batch: the scores of their positives and negatives, and how many there are of each."""
+    pos, neg = (torch.full((len(problems), max(len(problem[i]) for problem in problems)), -math.inf).double() for i in (0, 1))
+    for k, (p, n) in enumerate(problems):
         pos[k, : len(p)], neg[k, : len(n)] = p, n
-    return pos, neg, *torch.tensor([[len(p), len(n)] for p, n in queries]).unbind(1)
+    return pos, neg, *torch.tensor([[len(p), len(n)] for p, n in problems]).unbind(1)
 
 
 def objective(pos, neg, counts, epsilon, sign):

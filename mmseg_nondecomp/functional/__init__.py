@@ -1,10 +1,8 @@
 """The mathematics, in plain PyTorch."""
 
-from mmseg_nondecomp.functional.direct_ap_loss import direct_ap_loss
-from mmseg_nondecomp.functional.direct_zero_one_loss import direct_zero_one_loss
+from mmseg_nondecomp.functional.direct import direct_ap_loss, direct_zero_one_loss, loss_augmented_ranking
 from mmseg_nondecomp.functional.elementary_symmetric import log_elementary_symmetric
 from mmseg_nondecomp.functional.hard_topk_loss import hard_topk_loss
-from mmseg_nondecomp.functional.loss_augmented_ranking import loss_augmented_ranking
 from mmseg_nondecomp.functional.lovasz_extension import lovasz_extension
 from mmseg_nondecomp.functional.lovasz_hinge import lovasz_hinge
 from mmseg_nondecomp.functional.lovasz_softmax import lovasz_softmax

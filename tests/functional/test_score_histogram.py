@@ -7,7 +7,7 @@ import torch
 from reference import s_measures as reference
 from torchmetrics.functional.classification import binary_average_precision
 
-from mmseg_nondecomp.functional.score_histogram import (
+from mmseg_nondecomp.functional._averaging import (
     LARGEST,
     areas_under_roc,
     average_precisions,

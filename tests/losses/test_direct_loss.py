@@ -7,7 +7,7 @@ from reference import direct_loss as reference
 from torchmetrics.functional.classification import binary_average_precision
 
 from mmseg_nondecomp.functional import direct_ap_loss, direct_zero_one_loss
-from mmseg_nondecomp.functional.direct_ap_loss import MODES
+from mmseg_nondecomp.functional.direct._gradient import MODES
 from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
 from mmseg_nondecomp.losses.direct_zero_one_loss import DirectZeroOneLoss
 

@@ -9,7 +9,7 @@ import torch
 from reference import direct_loss as reference
 
 from mmseg_nondecomp.functional import direct_zero_one_loss
-from mmseg_nondecomp.functional.direct_ap_loss import MODES
+from mmseg_nondecomp.functional.direct._gradient import MODES
 
 each_mode = pytest.mark.parametrize('mode', MODES)
 

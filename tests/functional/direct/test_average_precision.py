@@ -10,7 +10,8 @@ from reference import direct_loss as reference
 from torchmetrics.functional.classification import binary_average_precision
 
 from mmseg_nondecomp.functional import direct_ap_loss
-from mmseg_nondecomp.functional.direct_ap_loss import MODES, direct_ap_losses
+from mmseg_nondecomp.functional.direct._gradient import MODES
+from mmseg_nondecomp.functional.direct.average_precision import direct_ap_losses
 
 each_mode = pytest.mark.parametrize('mode', MODES)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mmseg_nondecomp.functional.known_gradient import with_gradient
+from mmseg_nondecomp.functional.direct._gradient import with_gradient
 
 
 def rows(dtype=torch.float64):

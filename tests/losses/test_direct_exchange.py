@@ -8,9 +8,9 @@ from processes import find_as_a_process, found_by_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmseg_nondecomp.losses import queries as module
+from mmseg_nondecomp.losses import _direct as module
 from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
-from mmseg_nondecomp.losses.queries import BINS, Queries, by_cells, of_all_processes
+from mmseg_nondecomp.losses._direct import BINS, Problems, by_cells, of_all_processes
 
 N_CLASSES = 3
 SHARDS = {'as many items': [400, 400], 'different numbers': [700, 60], 'no items on one process': [0, 300]}
@@ -51,13 +51,13 @@ def items(n=500, seed=0):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(1, N_CLASSES, n, generator=generator).mul(4).requires_grad_()
     valid = torch.rand(1, 1, n, generator=generator).gt(0.2).expand_as(scores)
-    return Queries(scores, torch.rand(scores.shape, generator=generator).gt(0.7), valid)
+    return Problems(scores, torch.rand(scores.shape, generator=generator).gt(0.7), valid)
 
 
 def find(rank):
     """Each loss in DDP, by histograms; one of them with a NaN on the second process; and what is put together."""
     exact = of_all_processes(items(seed=rank))
-    module.ONE_BY_ONE = 0
+    module.MAX_EXCHANGED = 0
     found = {
         (data, name): step(
             DistributedDataParallel(network()), DirectAPLoss(scope='world', **args), shards_of(data)[rank]
@@ -78,7 +78,7 @@ def find(rank):
 
 @pytest.fixture(scope='module')
 def found(tmp_path_factory):
-    return found_by_ranks(__file__, tmp_path_factory.mktemp('queries'))
+    return found_by_ranks(__file__, tmp_path_factory.mktemp('exchange'))
 
 
 @pytest.mark.parametrize('loss', LOSSES)
@@ -122,7 +122,7 @@ def test_one_process_keeps_its_items():
 def test_a_cell_has_the_mean_of_its_scores():
     scores = torch.tensor([[[-math.inf, -3.0, 2.0, 2.0 + 1e-5, 9.0, 7.0]]], requires_grad=True)
     valid = torch.tensor([[[True, True, True, True, True, False]]])
-    found = by_cells(Queries(scores, torch.zeros_like(valid), valid))
+    found = by_cells(Problems(scores, torch.zeros_like(valid), valid))
     torch.testing.assert_close(
         found.scores[0, 0, 1:5], torch.tensor([-3.0, 2.000005, 2.000005, 9.0]), rtol=1e-7, atol=0
     )
@@ -136,7 +136,7 @@ def test_a_cell_has_the_mean_of_its_scores():
 def test_what_has_no_order_is_no_number(value):
     scores = torch.tensor([[[value, 1.0, value]]])
     valid = torch.tensor([[[True, True, False]]])
-    found = by_cells(Queries(scores, torch.zeros_like(valid), valid)).scores
+    found = by_cells(Problems(scores, torch.zeros_like(valid), valid)).scores
     assert found[0, 0, 0].isnan()
     assert found[0, 0, 1] == 1
 
@@ -144,7 +144,7 @@ def test_what_has_no_order_is_no_number(value):
 def test_cells_are_narrow():
     scores = torch.linspace(-50, 50, 200_001, dtype=torch.float64).view(1, 1, -1)
     everywhere = torch.ones_like(scores, dtype=torch.bool)
-    error = (by_cells(Queries(scores, everywhere, everywhere)).scores - scores).abs()
+    error = (by_cells(Problems(scores, everywhere, everywhere)).scores - scores).abs()
     assert (error <= 0.5 * (scores.abs() + 0.5) / 200 + 1e-6).all()
     assert BINS == 2**14
 
