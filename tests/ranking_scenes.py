@@ -41,7 +41,9 @@ def different_problems():
 
 def padded(*problems):
     """Problems as one batch: the scores of their positives and negatives, and how many there are of each."""
-    pos, neg = (torch.full((len(problems), max(len(problem[i]) for problem in problems)), -math.inf).double() for i in (0, 1))
+    pos, neg = (
+        torch.full((len(problems), max(len(problem[i]) for problem in problems)), -math.inf).double() for i in (0, 1)
+    )
     for k, (p, n) in enumerate(problems):
         pos[k, : len(p)], neg[k, : len(n)] = p, n
     return pos, neg, *torch.tensor([[len(p), len(n)] for p, n in problems]).unbind(1)

@@ -63,8 +63,6 @@ class DirectLoss(SetLoss):
     custom_activation = True
     custom_accuracy = True
     shown = ('epsilon', 'mode', 'per_class', 'scope')
-    measure: str
-    """Name of the true measure in the log."""
 
     def __init__(
         self,
@@ -87,9 +85,7 @@ class DirectLoss(SetLoss):
                 'Parameter `class_weight` should be None with `per_class=False`, where classes are not averaged. '
                 f'Found {self.class_weight.tolist()}.'
             )
-        self.epsilon = epsilon
-        self.mode = mode
-        self.per_class = per_class
+        self.epsilon, self.mode, self.per_class = epsilon, mode, per_class
         self.background_column = background_column
         self.has_background_column = bool(background_column)
 
@@ -105,7 +101,7 @@ class DirectLoss(SetLoss):
     def value(self, inputs: Inputs, **_: Any) -> Value:
         """Compute the average of the losses of the problems."""
         problems = self.problems(inputs)
-        of_classes = self.losses(problems)
+        of_classes = self.losses(problems, self.mode)
         # NaN is shown even where a class does not count.
         present = of_classes.present | of_classes.losses.isnan()
         loss = class_average(of_classes._replace(present=present), 'present', self.class_weight)
@@ -117,25 +113,21 @@ class DirectLoss(SetLoss):
         is_positive = labels > 0.5 if inputs.is_soft else labels
         return Problems(inputs.scores, is_positive, inputs.valid.unsqueeze(1).expand_as(inputs.scores))
 
-    def losses(self, problems: Problems) -> ClassLosses:
-        """Return the loss of each problem."""
+    def losses(self, problems: Problems, mode: str | None) -> ClassLosses:
+        """Return the loss of each problem; for the mode None, that of the paper, without a gradient."""
         raise NotImplementedError
 
-    def true_losses(self, problems: Problems) -> Tensor:
-        """Return the loss of each problem where `losses` are bounds of it, without a gradient."""
+    def measure(self, loss: Tensor) -> dict[str, Tensor]:
+        """Return the measure that belongs to a mean loss, by its name in the log."""
         raise NotImplementedError
-
-    def measure_of(self, losses: Tensor) -> Tensor:
-        """Return the measure that belongs to true losses."""
-        return losses
 
     def measures(self, inputs: Inputs, statistics: tuple[Problems, ClassLosses]) -> dict[str, Tensor]:
         """Return the mean of the true measure over all problems that have one."""
         problems, (losses, counted, _) = statistics
         if not counted.any():
             return {}
-        losses = self.true_losses(problems) if self.mode in ('hinge', 'perceptron') else losses
-        return {self.measure: torch.where(counted, self.measure_of(losses), 0).sum() / counted.sum()}
+        losses = self.losses(problems, None).losses if self.mode in ('hinge', 'perceptron') else losses
+        return self.measure(torch.where(counted, losses, 0).sum() / counted.sum())
 
     def get_cls_channels(self, num_classes: int) -> int:
         """Return the number of channels of a box head of MMDetection: one for each class, none for the background."""
@@ -146,10 +138,8 @@ class DirectLoss(SetLoss):
     def get_activation(self, cls_score: Tensor) -> Tensor:
         """Return the scores that boxes are ranked by, from 0 to 1, from those of the head [N, C].
 
-        A sigmoid would round scores from 17 on to 1 and lose their order, and no term of the loss limits their drift.
-
-        Box heads drop the last column as that of the background, so it is added, as zeros. Dense heads do not. Only box
-        heads call `get_cls_channels`.
+        A sigmoid rounds scores from 17 on to 1, and the loss does not limit them. Box heads, which alone call
+        `get_cls_channels`, drop a last column as that of the background: zeros are added.
         """
         scores = 0.5 + 0.5 * F.softsign(cls_score.float().clamp(-LARGEST_SCORE, LARGEST_SCORE))
         if self.has_background_column:

@@ -1,14 +1,11 @@
 """Direct loss minimisation for the average precision as a registered loss."""
 
-from collections.abc import Callable
-from functools import partial
-
 import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional._averaging import ClassLosses
 from mmseg_nondecomp.functional._inputs import Inputs
-from mmseg_nondecomp.functional.direct.average_precision import ap_losses, direct_ap_losses
+from mmseg_nondecomp.functional.direct.average_precision import direct_ap_losses
 from mmseg_nondecomp.losses._direct import DirectLoss, Problems, of_all_processes
 from mmseg_nondecomp.registry import MODELS
 
@@ -60,7 +57,6 @@ class DirectAPLoss(DirectLoss):
     """
 
     default_name = 'loss_ap'
-    measure = 'ap'
 
     def problems(self, inputs: Inputs) -> Problems:
         """Return the rankings of whole sets: items of all processes with ``scope='world'``."""
@@ -69,24 +65,18 @@ class DirectAPLoss(DirectLoss):
         problems = problems if self.per_class else problems.as_one_problem()
         return of_all_processes(problems) if self.scope == 'world' else problems
 
-    def losses(self, problems: Problems) -> ClassLosses:
+    def losses(self, problems: Problems, mode: str | None) -> ClassLosses:
         """Return the loss of each problem; one without positives or without negatives has nothing to compare."""
-        return self._of_needed(problems, partial(direct_ap_losses, epsilon=self.epsilon, mode=self.mode))
-
-    def true_losses(self, problems: Problems) -> Tensor:
-        """Return one minus the average precision of each problem."""
-        return self._of_needed(problems, ap_losses).losses
-
-    def measure_of(self, losses: Tensor) -> Tensor:
-        """Return the average precisions."""
-        return 1 - losses
-
-    def _of_needed(self, problems: Problems, losses_of: Callable[..., Tensor]) -> ClassLosses:
         scores, is_positive, valid = problems
         counted = (is_positive & valid).any(2) & (~is_positive & valid).any(2)
-        # A batch has few of a detector's many classes: rank only these, and those with scores without an order: NaN.
+        # A batch has few of a detector's many classes: rank only these, and those with NaN or infinity, which are NaN.
         unordered = (valid & ~(scores < torch.inf)).any(2)
         (needed,) = (counted | unordered).flatten().nonzero(as_tuple=True)
-        of_needed = losses_of(*(part.flatten(0, 1)[needed] for part in problems))
+        scores, is_positive, valid = (part.flatten(0, 1)[needed] for part in problems)
+        of_needed = direct_ap_losses(scores, is_positive, valid, self.epsilon, mode)
         losses = of_needed.new_zeros(unordered.numel()).index_copy(0, needed, of_needed).view_as(unordered)
-        return ClassLosses(self.reduce.rescale(losses), counted, valid.flatten(1).any(1))
+        return ClassLosses(self.reduce.rescale(losses), counted, problems.valid.flatten(1).any(1))
+
+    def measure(self, loss: Tensor) -> dict[str, Tensor]:
+        """Return the mean average precision."""
+        return {'ap': 1 - loss}

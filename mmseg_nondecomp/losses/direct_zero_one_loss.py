@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from mmseg_nondecomp.functional._averaging import ClassLosses
-from mmseg_nondecomp.functional.direct.zero_one import direct_zero_one_sums, zero_one_sums
+from mmseg_nondecomp.functional.direct.zero_one import direct_zero_one_sums
 from mmseg_nondecomp.losses._direct import DirectLoss, Problems
 from mmseg_nondecomp.registry import MODELS
 
@@ -35,18 +35,11 @@ class DirectZeroOneLoss(DirectLoss):
     """
 
     default_name = 'loss_zero_one'
-    measure = 'error'
 
-    def losses(self, problems: Problems) -> ClassLosses:
+    def losses(self, problems: Problems, mode: str | None) -> ClassLosses:
         """Return the loss of each problem; one without items has nothing to compare."""
-        return self._means(direct_zero_one_sums(*problems, self.epsilon, self.mode), problems.valid)
-
-    def true_losses(self, problems: Problems) -> Tensor:
-        """Return the share of wrong decisions of each problem."""
-        return self._means(zero_one_sums(*problems), problems.valid).losses
-
-    def _means(self, sums: Tensor, valid: Tensor) -> ClassLosses:
-        size = valid[:, :1].sum(2)  # the same in all classes
+        sums = direct_zero_one_sums(*problems, self.epsilon, mode)
+        size = problems.valid[:, :1].sum(2)  # the same in all classes
         if self.scope != 'image':
             sums, size = sums.sum(0, keepdim=True), size.sum(0, keepdim=True)
         if not self.per_class:
@@ -54,3 +47,7 @@ class DirectZeroOneLoss(DirectLoss):
         size = self.reduce(size)
         counted = size > 0
         return ClassLosses(self.reduce(sums / size.clamp(min=1)), counted.expand_as(sums), counted[:, 0])
+
+    def measure(self, loss: Tensor) -> dict[str, Tensor]:
+        """Return the share of wrong decisions."""
+        return {'error': loss}

@@ -70,11 +70,8 @@ class DirectAveragePrecision(UnitMetric):
     ) -> None:
         super().__init__(**kwargs)
         functional.check_settings(num_classes, epsilon, mode, ignore_index, bins)
-        self.num_classes = num_classes
-        self.epsilon = epsilon
-        self.mode = mode
-        self.ignore_index = ignore_index
-        self.bins = bins
+        self.num_classes, self.ignore_index, self.bins = num_classes, ignore_index, bins
+        self.epsilon, self.mode = epsilon, mode
         self.tell_apart(ignore_index=ignore_index)
         if bins is not None:
             counts = torch.zeros(num_classes or 1, 2, bins + 1, dtype=torch.long)
@@ -94,14 +91,15 @@ class DirectAveragePrecision(UnitMetric):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Keep or count the scores of a batch."""
-        scores, labels = self._rankings(preds, target)
+        scores, is_positive, valid = self._rankings(preds, target)
         if self.bins is None:
             scores = scores if torch.is_grad_enabled() else scores.detach()
+            labels = is_positive.float().masked_fill_(~valid, -1)
             self.scores += [scores.flatten()]  # type: ignore[operator]
             self.labels += [labels.flatten()]  # type: ignore[operator]
             self.note_type_of(preds)
         else:
-            counts = functional.counts_of(scores, labels, self.bins)
+            counts = functional.counts_of(scores, is_positive, valid, self.bins)
             self.counts = self.counts.long() + counts  # `set_dtype` may have changed their type
 
     def compute(self) -> Tensor:
@@ -111,7 +109,7 @@ class DirectAveragePrecision(UnitMetric):
         if len(self.scores) == 0:
             return torch.full((), torch.nan, device=self.device)
         scores, labels = (dim_zero_cat(part).view(-1, self.num_classes or 1) for part in (self.scores, self.labels))
-        return functional.mean_of_scores(scores, labels, self.epsilon, self.mode)
+        return functional.mean_of_scores(scores, labels == 1, labels >= 0, self.epsilon, self.mode)
 
-    def _rankings(self, preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def _rankings(self, preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return functional.class_rankings(preds, target, self.num_classes, self.ignore_index)

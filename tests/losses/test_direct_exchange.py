@@ -9,8 +9,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mmseg_nondecomp.losses import _direct as module
-from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
 from mmseg_nondecomp.losses._direct import BINS, Problems, by_cells, of_all_processes
+from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
 
 N_CLASSES = 3
 SHARDS = {'as many items': [400, 400], 'different numbers': [700, 60], 'no items on one process': [0, 300]}

@@ -27,16 +27,16 @@ class Comparison(NamedTuple):
     """Two labellings, each by the weight w of the loss in its choice: the labelling that maximises F + w L."""
 
     direct: float
-    """Weight of the first labelling."""
     other: float | None
-    """Weight of the second labelling; None for the true one."""
+    """None for the true labelling."""
     factor: float
     """Factor of the difference of their gradients."""
 
 
-def comparison(epsilon: float, mode: str) -> Comparison:
-    """Return the labellings that an update compares; bounds compare with the true one and have no epsilon."""
+def comparison(epsilon: float, mode: str | None) -> Comparison:
+    """Return the labellings that an update compares; for None, the loss has no gradient."""
     return {
+        None: Comparison(0.0, 0.0, 0.0),
         'positive': Comparison(epsilon, 0.0, 1 / epsilon),
         'negative': Comparison(-epsilon, 0.0, -1 / epsilon),
         'hinge': Comparison(1.0, None, 1.0),

@@ -1,4 +1,4 @@
-r"""Rankings that are good by the scores and bad, or good, by the average precision.
+r"""Rankings that are good by the scores and bad, or good, by the average precision: equation 5 of Song et al.
 
 A ranking y of positives P and negatives N has the score and the loss
 
@@ -31,10 +31,6 @@ So the best for the first i positives, of which the last has c negatives above i
 
 a cumulative maximum for each positive, up to the largest count that it may have. The way back needs only the places
 where that maximum rises: a byte each.
-
-Reference:
-    Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
-    ICML 2016. https://arxiv.org/abs/1511.06411 (equation 5)
 """
 
 import warnings
@@ -182,16 +178,9 @@ def _best_slot(pos: Tensor, neg: Tensor, n_neg: Tensor, epsilon: float, ranges: 
 def rankings_by_table(
     pos: Tensor, neg: Tensor, n_pos: Tensor, n_neg: Tensor, epsilon: float, highest: list[int], stride: int = 1
 ) -> Tensor:
-    """Return the counts of `best_rankings` for any weight.
+    """Return the counts of `best_rankings`, multiples of ``stride``, for a weight of either sign.
 
-    Args:
-        pos: As for `best_rankings`, as are the next three.
-        neg: The scores of the negatives.
-        n_pos: The number of positives.
-        n_neg: The number of negatives.
-        epsilon: The weight of the loss, of either sign.
-        highest: The largest count that each of the P positives may have, ascending.
-        stride: The counts are multiples of this number.
+    ``highest`` holds the largest count that each of the P positives may have, ascending.
     """
     counts = torch.arange(0, highest[-1] + stride, stride, device=pos.device)
     sums = 2 * F.pad(neg.cumsum(1), (1, 0))[:, counts.clamp(max=neg.shape[1])]

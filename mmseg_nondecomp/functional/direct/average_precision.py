@@ -1,4 +1,4 @@
-r"""Direct loss minimisation for the average precision.
+r"""Direct loss minimisation for the average precision: equations 2 to 5 of Song et al.
 
 The gradient is that of :mod:`mmseg_nondecomp.functional.direct._gradient`, with the score F and the loss L of rankings
 of :mod:`mmseg_nondecomp.functional.direct._rankings`. In terms of the counts c of negatives above each positive,
@@ -8,10 +8,6 @@ of :mod:`mmseg_nondecomp.functional.direct._rankings`. In terms of the counts c 
 
 Equal scores are ranked in both orders at once: a pair of equal scores counts half in :math:`y_w`, and items of one kind
 with equal scores share the sum of their gradients. So the order in which items are given does not matter.
-
-Reference:
-    Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
-    ICML 2016. https://arxiv.org/abs/1511.06411 (equations 2 to 5)
 """
 
 from typing import NamedTuple
@@ -63,14 +59,7 @@ def direct_ap_loss(
     return direct_ap_losses(*one_problem(scores, target, weight, epsilon, mode), epsilon, mode)[0]
 
 
-@torch.no_grad()
-def ap_losses(scores: Tensor, is_positive: Tensor, valid: Tensor) -> Tensor:
-    """Return one minus the average precision of each problem. Arguments are those of `direct_ap_losses`."""
-    pos, neg = _sorted(scores, is_positive, valid)
-    return _where_ranked(1 - _average_precision(pos, neg), pos, neg, _has_unordered(scores, valid))
-
-
-def direct_ap_losses(scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str) -> Tensor:
+def direct_ap_losses(scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str | None) -> Tensor:
     """Return the loss of each problem, 0 for those without positives or without negatives.
 
     Args:
@@ -78,27 +67,32 @@ def direct_ap_losses(scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon
         is_positive: Whether an item is a positive of the problem, bool of shape [K, n].
         valid: Whether it counts, bool of shape [K, n].
         epsilon: As for `direct_ap_loss`.
-        mode: As for `direct_ap_loss`.
+        mode: As for `direct_ap_loss`; None for the loss without a gradient.
 
     Returns:
-        The losses, of shape [K], float32 or better; NaN, as is their gradient, where a score has no order.
+        The losses, of shape [K], float32 or better; NaN, as is their gradient, where a score is NaN or infinite.
     """
     with torch.no_grad():
         pos, neg = _sorted(scores.detach(), is_positive, valid)
-        weight, weight_of_other, factor = comparison(epsilon, mode)
-        direct, other = _ranking(pos, neg, weight), _ranking(pos, neg, weight_of_other)
+        weight, other_weight, factor = comparison(epsilon, mode)
+        direct, other = _ranking(pos, neg, weight), _ranking(pos, neg, other_weight)
         exact = scores.detach().double()
         n_pairs = (pos.size * neg.size).clamp(min=1).double().unsqueeze(1)
         gradient = 2 * factor * _difference(direct, other, pos, neg, torch.zeros_like(exact)) / n_pairs
-        if weight_of_other is None:
+        if other_weight is None:
             losses = _bound(gradient, exact, valid)
-            losses = losses + _loss(direct, pos) if weight > 0 else losses
+            losses = losses + _loss(direct[0], pos) if weight > 0 else losses
         else:
             losses = 1 - _average_precision(pos, neg)
-        unordered = _has_unordered(exact, valid)
-        losses = _where_ranked(losses, pos, neg, unordered)
+        losses = torch.where((pos.size > 0) & (neg.size > 0), losses, 0)
+        unordered = (valid & ~(exact < torch.inf)).any(1)
+        losses = torch.where(unordered, torch.nan, losses)
         gradient = torch.where(unordered.unsqueeze(1), torch.nan, gradient)
     return with_gradient(scores, losses, gradient)
+
+
+_Ranking = tuple[Tensor, Tensor]
+"""Number of negatives above each positive, of shape [K, P], and of positives below each negative, of shape [K, N]."""
 
 
 class _Sorted(NamedTuple):
@@ -115,15 +109,6 @@ class _Sorted(NamedTuple):
     def exists(self) -> Tensor:
         """Whether a place is no padding, bool of shape [K, m]."""
         return torch.arange(self.scores.shape[1], device=self.scores.device) < self.size.unsqueeze(1)
-
-
-class _Ranking(NamedTuple):
-    """Places of positives and negatives in a ranking of both."""
-
-    above: Tensor
-    """Number of negatives above each positive, of shape [K, P]."""
-    below: Tensor
-    """Number of positives below each negative, of shape [K, N]."""
 
 
 def _sorted(scores: Tensor, is_positive: Tensor, valid: Tensor) -> tuple[_Sorted, _Sorted]:
@@ -148,12 +133,11 @@ def _kind(scores: Tensor, items: Tensor, belongs: Tensor) -> _Sorted:
 def _ranking(pos: _Sorted, neg: _Sorted, weight: float | None) -> _Ranking:
     """Return the ranking that maximises F + weight · L: by the scores for 0, the perfect one for None."""
     if weight is None:
-        return _Ranking(torch.zeros_like(pos.scores), torch.zeros_like(neg.scores))
+        return torch.zeros_like(pos.scores), torch.zeros_like(neg.scores)
     if weight == 0:
-        below = torch.where(neg.exists, pos.size.unsqueeze(1) - _n_higher(neg, pos), 0)
-        return _Ranking(_n_higher(pos, neg), below)
+        return _n_higher(pos, neg), torch.where(neg.exists, pos.size.unsqueeze(1) - _n_higher(neg, pos), 0)
     counts = best_rankings(pos.scores, neg.scores, pos.size, neg.size, weight)
-    return _Ranking(counts.double(), _positives_below(counts, pos, neg))
+    return counts.double(), _positives_below(counts, pos, neg)
 
 
 def _n_higher(these: _Sorted, those: _Sorted) -> Tensor:
@@ -173,8 +157,8 @@ def _positives_below(counts: Tensor, pos: _Sorted, neg: _Sorted) -> Tensor:
 
 def _difference(direct: _Ranking, other: _Ranking, pos: _Sorted, neg: _Sorted, zeros: Tensor) -> Tensor:
     r"""Return :math:`\nabla F(\text{direct}) - \nabla F(\text{other})` times :math:`|P||N| / 2`, of shape [K, n]."""
-    of_pos = _shared_by_equals(other.above - direct.above, pos)
-    of_neg = _shared_by_equals(direct.below - other.below, neg)
+    of_pos = _shared_by_equals(other[0] - direct[0], pos)
+    of_neg = _shared_by_equals(direct[1] - other[1], neg)
     return zeros.scatter_add(1, pos.items, of_pos).scatter_add(1, neg.items, of_neg)
 
 
@@ -198,10 +182,10 @@ def _bound(gradient: Tensor, scores: Tensor, valid: Tensor) -> Tensor:
     return torch.where(lowest < -TOLERANCE, torch.inf, losses)
 
 
-def _loss(ranking: _Ranking, pos: _Sorted) -> Tensor:
-    """Return L of the ranking of each problem, of shape [K]."""
+def _loss(above: Tensor, pos: _Sorted) -> Tensor:
+    """Return L of each problem, of shape [K], from the number of negatives above each positive."""
     rank = torch.arange(1, pos.scores.shape[1] + 1, device=pos.scores.device).double()
-    return 1 - _mean(rank / (rank + ranking.above), pos)
+    return 1 - _mean(rank / (rank + above), pos)
 
 
 def _average_precision(pos: _Sorted, neg: _Sorted) -> Tensor:
@@ -215,14 +199,3 @@ def _average_precision(pos: _Sorted, neg: _Sorted) -> Tensor:
 def _mean(values: Tensor, kind: _Sorted) -> Tensor:
     """Return the mean over the items of each problem, of shape [K]."""
     return torch.where(kind.exists, values, 0).sum(1) / kind.size.clamp(min=1)
-
-
-def _has_unordered(scores: Tensor, valid: Tensor) -> Tensor:
-    """Return whether a problem has a score without an order, NaN or infinity, bool of shape [K]."""
-    return (valid & ~(scores < torch.inf)).any(1)
-
-
-def _where_ranked(losses: Tensor, pos: _Sorted, neg: _Sorted, unordered: Tensor) -> Tensor:
-    """Replace losses of problems with nothing to rank by 0, and of those with scores without an order by NaN."""
-    counted = (pos.size > 0) & (neg.size > 0)
-    return torch.where(unordered, torch.nan, torch.where(counted, losses, 0))

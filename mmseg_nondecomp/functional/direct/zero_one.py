@@ -1,4 +1,4 @@
-r"""Direct loss minimisation for the 0-1 loss of binary items.
+r"""Direct loss minimisation for the 0-1 loss of binary items: equation 2 of Song et al.
 
 With labels :math:`y_i = \pm 1`, margins :math:`m_i = y_i s_i`,
 
@@ -12,10 +12,6 @@ positive update), or wrong but small (the negative one):
 
 half of it on the borders, as the labelling that maximises :math:`F + w L` is the sign of :math:`s_i - y_i \frac{w}{2}`.
 The hinge and the perceptron are the means of :math:`\max(1 - 2 m_i, 0)` and :math:`\max(-2 m_i, 0)`.
-
-Reference:
-    Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
-    ICML 2016. https://arxiv.org/abs/1511.06411 (equation 2)
 """
 
 import torch
@@ -29,21 +25,8 @@ def direct_zero_one_loss(
 ) -> Tensor:
     """Compute the share of items on the wrong side of 0, with the direct-loss gradient.
 
-    A score of 0 is on the side of label 0.
-
-    Args:
-        scores: The scores, of shape [n].
-        target: 1 or 0, of shape [n].
-        epsilon: The weight of the loss in the labelling that is compared.
-        mode: ``'positive'``, ``'negative'``, ``'hinge'`` or ``'perceptron'``, as for `direct_ap_loss`.
-        weight: 0 for items that do not count, 1 for others, of shape [n].
-
-    Returns:
-        A scalar; 0, attached to the graph, without items.
-
-    Raises:
-        TypeError: If ``scores`` is not floating point, or ``epsilon`` is no number.
-        ValueError: If a shape, a label or a parameter is out of range.
+    A score of 0 is on the side of label 0. The arguments and errors are those of `direct_ap_loss`; the value is 0,
+    attached to the graph, without items.
 
     Example:
         >>> scores = torch.tensor([2.0, 0.03, -1.0, 0.5], requires_grad=True)
@@ -60,38 +43,25 @@ def direct_zero_one_losses(scores: Tensor, is_positive: Tensor, valid: Tensor, e
     return direct_zero_one_sums(scores, is_positive, valid, epsilon, mode) / valid.sum(-1).clamp(min=1)
 
 
-def direct_zero_one_sums(scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str) -> Tensor:
+def direct_zero_one_sums(
+    scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str | None
+) -> Tensor:
     """Return n times the loss of each problem [...], from [..., n]; float32 or better."""
     with torch.no_grad():
-        s, is_positive = _counted(scores.detach(), is_positive, valid)
-        y = torch.where(is_positive, 1.0, -1.0).to(s.dtype)
-        weight, weight_of_other, factor = comparison(epsilon, mode)
+        dtype = torch.promote_types(scores.dtype, torch.float32)
+        is_positive = is_positive & valid
+        s = torch.where(valid, scores.detach().to(dtype), -torch.inf)  # right by any margin, as label 0
+        y = torch.where(is_positive, 1.0, -1.0).to(dtype)
+        weight, other_weight, factor = comparison(epsilon, mode)
         gradient = _labelling(s, y, weight)
-        if weight_of_other is None:
-            sums = torch.rsub(s * y, weight / 2).clamp_(min=0).mul_(2).sum(-1, dtype=torch.float64).to(s.dtype)
+        if other_weight is None:
+            sums = torch.rsub(s * y, weight / 2).clamp_(min=0).mul_(2).sum(-1, dtype=torch.float64).to(dtype)
             gradient = gradient.sub_(y)
         else:
-            sums = _n_wrong(s, is_positive)
-            gradient = gradient.sub_(_labelling(s, y, weight_of_other))
+            largest = s.amax(-1) if s.shape[-1] else s.sum(-1)
+            sums = torch.where(largest.isnan(), largest, ((s > 0) != is_positive).sum(-1).to(dtype))
+            gradient = gradient.sub_(_labelling(s, y, other_weight))
     return with_gradient(scores, sums, gradient, factor)
-
-
-@torch.no_grad()
-def zero_one_sums(scores: Tensor, is_positive: Tensor, valid: Tensor) -> Tensor:
-    """Return the number of wrong decisions of each problem [...], from [..., n]; float32 or better."""
-    return _n_wrong(*_counted(scores, is_positive, valid))
-
-
-def _counted(scores: Tensor, is_positive: Tensor, valid: Tensor) -> tuple[Tensor, Tensor]:
-    """Return scores and labels where items that do not count are right by any margin, as label 0."""
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
-    return torch.where(valid, scores, -torch.inf), is_positive & valid
-
-
-def _n_wrong(s: Tensor, is_positive: Tensor) -> Tensor:
-    """Return the number of wrong decisions; NaN where a score is."""
-    largest = s.amax(-1) if s.shape[-1] else s.sum(-1)
-    return torch.where(largest.isnan(), largest, ((s > 0) != is_positive).sum(-1).to(s.dtype))
 
 
 def _labelling(s: Tensor, y: Tensor, weight: float) -> Tensor:

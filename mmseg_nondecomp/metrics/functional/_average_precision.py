@@ -30,25 +30,7 @@ def direct_average_precision(
 ) -> Tensor:
     r"""Compute the average precision of a single batch, averaged over the classes that have positives.
 
-    The arguments and the value are those of :class:`mmseg_nondecomp.metrics.DirectAveragePrecision`. The gradient is
-    that of :func:`mmseg_nondecomp.functional.direct_ap_loss` with the opposite sign.
-
-    Args:
-        preds: Scores, of shape [N, C, *]; of a single class, [N, \*] will do.
-        target: 1 for positives and 0 for negatives, or soft labels, of the shape of ``preds``; or class indices, of
-            shape [N, \*]. Of a single class, labels are 0 and 1 and 1 is the class.
-        num_classes: The number of classes; ``None``, as 1, for one ranking.
-        epsilon: The weight of the loss in the ranking that is compared.
-        mode: The update that the gradient is of, ``'positive'`` or ``'negative'``.
-        ignore_index: The label that removes an item. By default 255, where it cannot be a class.
-        bins: The number of cells of the histogram of the scores; ``None`` sorts the scores.
-
-    Returns:
-        A scalar; NaN if there are no positives.
-
-    Raises:
-        TypeError: If an argument is of a wrong type.
-        ValueError: If an argument is out of range.
+    Inputs, arguments, value and gradient are those of :class:`mmseg_nondecomp.metrics.DirectAveragePrecision`.
 
     Example:
         >>> scores = torch.tensor([2.0, 1.0, 0.0])
@@ -56,10 +38,10 @@ def direct_average_precision(
         tensor(0.5000)
     """
     check_settings(num_classes, epsilon, mode, ignore_index, bins)
-    scores, labels = class_rankings(preds, target, num_classes, ignore_index)
+    rankings = class_rankings(preds, target, num_classes, ignore_index)
     if bins is None:
-        return mean_of_scores(scores, labels, epsilon, mode)
-    return with_gradient_of_scores(mean_of_counts(counts_of(scores, labels, bins)), scores, labels, epsilon, mode)
+        return mean_of_scores(*rankings, epsilon, mode)
+    return with_gradient_of_scores(mean_of_counts(counts_of(*rankings, bins)), *rankings, epsilon, mode)
 
 
 def check_settings(
@@ -76,8 +58,8 @@ def check_settings(
 
 def class_rankings(
     preds: Tensor, target: Tensor, num_classes: int | None, ignore_index: int | None
-) -> tuple[Tensor, Tensor]:
-    """Return the scores of each class and their labels: 1 for positives, 0 for negatives, -1 for neither; [n, C]."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return scores of items for each class, whether these are positives, and whether they count, of shape [n, C]."""
     scores, target = _of_one_class(preds, target) if num_classes in (None, 1) else (preds, target)
     n_classes = num_classes or 1
     if scores.dim() < 2 or scores.shape[1] != n_classes:
@@ -86,25 +68,23 @@ def class_rankings(
             f'Found {preds.dtype} of shape {tuple(preds.shape)}.'
         )
     if target.shape == scores.shape:
-        labels = _rows(_of_each_class(scores, target, ignore_index))
+        is_positive, valid = map(_rows, _of_each_class(scores, target, ignore_index))
     else:
         inputs = read_inputs(scores, target, None, ignore_index, name='preds')
-        is_class = inputs.target.reshape(-1, 1) == torch.arange(n_classes, device=target.device)
-        labels = torch.where(inputs.valid.reshape(-1, 1), is_class, -1.0)
-    return _rows(at_least_float32(scores)), labels
+        is_positive = inputs.target.reshape(-1, 1) == torch.arange(n_classes, device=target.device)
+        valid = inputs.valid.reshape(-1, 1).expand_as(is_positive)
+    return _rows(at_least_float32(scores)), is_positive, valid
 
 
-def mean_of_scores(scores: Tensor, labels: Tensor, epsilon: float, mode: str) -> Tensor:
-    """Return the mean average precision of scores, with a gradient."""
-    is_positive = labels.t() == 1
-    losses = direct_ap_losses(scores.t(), is_positive, labels.t() >= 0, epsilon, mode)
-    return _mean_of_present(1 - losses, is_positive.any(1))
+def mean_of_scores(scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str) -> Tensor:
+    """Return the mean average precision of rankings, with a gradient."""
+    losses = direct_ap_losses(scores.t(), is_positive.t(), valid.t(), epsilon, mode)
+    return _mean_of_present(1 - losses, is_positive.any(0))
 
 
-def counts_of(scores: Tensor, labels: Tensor, bins: int) -> Tensor:
+def counts_of(scores: Tensor, is_positive: Tensor, valid: Tensor, bins: int) -> Tensor:
     """Return the histograms of the scores of negatives and positives, int64 of shape [C, 2, bins + 1]."""
-    labels = labels.t()
-    return count_scores(scores.detach().t(), labels == 1, labels >= 0, bins)
+    return count_scores(scores.detach().t(), is_positive.t(), valid.t(), bins)
 
 
 def mean_of_counts(counts: Tensor) -> Tensor:
@@ -112,39 +92,37 @@ def mean_of_counts(counts: Tensor) -> Tensor:
     return _mean_of_present(average_precisions(counts), counts[:, 1].any(1)).float()
 
 
-def with_gradient_of_scores(value: Tensor, scores: Tensor, labels: Tensor, epsilon: float, mode: str) -> Tensor:
+def with_gradient_of_scores(
+    value: Tensor, scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str
+) -> Tensor:
     """Return the value of a histogram, with the gradient of the exact scores."""
     if not (torch.is_grad_enabled() and scores.requires_grad):
         return value
-    exact = mean_of_scores(scores, labels, epsilon, mode)
+    exact = mean_of_scores(scores, is_positive, valid, epsilon, mode)
     return value + (exact - exact.detach()).to(value.dtype)
 
 
-def _of_each_class(scores: Tensor, target: Tensor, ignore_index: int | None) -> Tensor:
-    """Return 1 for positives, 0 for negatives, -1 for ignored ones, of the shape of the scores [N, C, *]."""
+def _of_each_class(scores: Tensor, target: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor]:
+    """Return whether labels are positive, and whether they count, of the shape of the scores [N, C, *]."""
     check_floating_point('preds', scores)
-    ignored = target == (IGNORED_BY_DEFAULT if ignore_index is None else ignore_index)
+    valid = target != (IGNORED_BY_DEFAULT if ignore_index is None else ignore_index)
     if can_be_read(target):
-        wrong = ~((target >= 0) & (target <= 1) | ignored)
+        wrong = valid & ~((target >= 0) & (target <= 1))
         if wrong.any():
             raise ValueError(
                 'Parameter `target` should hold 0 and 1, soft labels in [0, 1] or the ignored label. '
                 f'Found {target[wrong][0].item()}.'
             )
-    return (target > 0.5).float().masked_fill_(ignored, -1)
+    return valid & (target > 0.5), valid
 
 
 def _of_one_class(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
     """Return scores and labels of a single class, of shape [N, 1]."""
-    if preds.shape != target.shape and (preds.dim() < 2 or (preds.shape[0], *preds.shape[2:]) != target.shape):
+    is_single = preds.dim() > 1 and preds.shape[1] == 1 and (preds.shape[0], *preds.shape[2:]) == target.shape
+    if preds.shape != target.shape and not is_single:
         raise ValueError(
-            'Parameter `target` should hold labels of the shape of `preds`, or of [N, *] for [N, 1, *]. '
-            f'Found {tuple(target.shape)} for {tuple(preds.shape)}.'
-        )
-    if preds.shape != target.shape and preds.shape[1] != 1:
-        raise ValueError(
-            'Parameter `preds` should hold scores of shape [N, 1, *] or [N, *], or `num_classes` be given. '
-            f'Found {preds.dtype} of shape {tuple(preds.shape)}.'
+            'Parameter `preds` should be of the shape of `target`, or [N, 1, *] for [N, *], or `num_classes` be given. '
+            f'Found {preds.dtype} of shape {tuple(preds.shape)} for {tuple(target.shape)}.'
         )
     return preds.reshape(-1, 1), target.reshape(-1, 1)
 
