@@ -41,9 +41,8 @@ def different_problems():
 
 def padded(*problems):
     """Problems as one batch: the scores of their positives and negatives, and how many there are of each."""
-    pos, neg = (
-        torch.full((len(problems), max(len(problem[i]) for problem in problems)), -math.inf).double() for i in (0, 1)
-    )
+    widths = [max(map(len, kind)) for kind in zip(*problems, strict=True)]
+    pos, neg = (torch.full((len(problems), width), -math.inf).double() for width in widths)
     for k, (p, n) in enumerate(problems):
         pos[k, : len(p)], neg[k, : len(n)] = p, n
     return pos, neg, *torch.tensor([[len(p), len(n)] for p, n in problems]).unbind(1)
@@ -59,6 +58,20 @@ def objective(pos, neg, counts, epsilon, sign):
         place = count
     order += [len(pos) + j for j in negatives[place:]]
     return float(reference.objective(tuple(order), pos, neg, sign * epsilon))
+
+
+def items(n=40, seed=0, tied=False, dtype=torch.float64):
+    """Scores of the items of one problem, and their labels."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, generator=generator, dtype=torch.float64)
+    target = torch.randint(2, (n,), generator=generator)
+    return ((2 * scores).round() / 2 if tied else scores).to(dtype), target
+
+
+def value_and_gradient_of(function, scores, *args, **kwargs):
+    scores = scores.detach().requires_grad_()
+    value = function(scores, *args, **kwargs)
+    return value.detach(), torch.autograd.grad(value, scores)[0]
 
 
 @functools.cache
