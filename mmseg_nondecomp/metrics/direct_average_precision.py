@@ -25,7 +25,7 @@ class DirectAveragePrecision(UnitMetric):
       shape [N, \*], one-vs-rest. Of a single class, labels are 0 and 1 and 1 is the class.
 
     All scores are kept, or with ``bins`` their histogram, which does not grow: 1 MB a class for 65 536 cells. Scores in
-    one cell are ties; the gradient is that of the scores as they are.
+    one cell are ties; the gradient is that of the exact scores.
 
     Args:
         num_classes: The number of classes; ``None``, as 1, for one ranking.
@@ -35,10 +35,6 @@ class DirectAveragePrecision(UnitMetric):
         bins: The number of cells of a histogram of the scores; ``None`` keeps the scores. Cells are finer towards 0 and
             1, so that probabilities do as well as logits.
         **kwargs: The arguments of any torchmetrics metric.
-
-    Raises:
-        TypeError: If an argument or an input is of a wrong type.
-        ValueError: If an argument or an input is out of range.
 
     Example:
         >>> metric = DirectAveragePrecision(epsilon=8.0)

@@ -130,11 +130,11 @@ class TestSets:
 
     @each_loss
     @pytest.mark.parametrize('shape', [(12, 4), (2, 4, 3, 5)])
-    def test_shares_above_a_half_are_positives(self, kind, shape):
-        scores, shares = torch.randn(shape), torch.rand(shape)
-        shares.flatten()[0] = 0.5
-        actual = value_and_gradient(kind(1.0), scores, shares)
-        torch.testing.assert_close(actual, value_and_gradient(kind(1.0), scores, (shares > 0.5).float()))
+    def test_soft_labels_above_a_half_are_positives(self, kind, shape):
+        scores, soft = torch.randn(shape), torch.rand(shape)
+        soft.flatten()[0] = 0.5
+        actual = value_and_gradient(kind(1.0), scores, soft)
+        torch.testing.assert_close(actual, value_and_gradient(kind(1.0), scores, (soft > 0.5).float()))
 
     @each_loss
     def test_other_weights_are_named(self, kind):

@@ -13,7 +13,7 @@ Reference:
     ICML 2016. https://arxiv.org/abs/1511.06411 (theorem 1)
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,25 +23,20 @@ from mmseg_nondecomp.functional._inputs import check_floating_point, check_numbe
 MODES = ('positive', 'negative', 'hinge', 'perceptron')
 
 
-class Comparison(NamedTuple):
-    """Two labellings, each by the weight w of the loss in its choice: the labelling that maximises F + w L."""
+def comparison(epsilon: float, mode: str | None) -> tuple[float, float | None, float]:
+    """Return the two labellings that an update compares, and the factor of the difference of their gradients.
 
-    direct: float
-    other: float | None
-    """None for the true labelling."""
-    factor: float
-    """Factor of the difference of their gradients."""
-
-
-def comparison(epsilon: float, mode: str | None) -> Comparison:
-    """Return the labellings that an update compares; for None, the loss has no gradient."""
-    return {
-        None: Comparison(0.0, 0.0, 0.0),
-        'positive': Comparison(epsilon, 0.0, 1 / epsilon),
-        'negative': Comparison(-epsilon, 0.0, -1 / epsilon),
-        'hinge': Comparison(1.0, None, 1.0),
-        'perceptron': Comparison(0.0, None, 1.0),
-    }[mode]
+    A weight w stands for the labelling that maximises F + w L, and None for the true one. Bounds have no epsilon. With
+    the mode None, the loss has no gradient.
+    """
+    weights_and_factors: dict[str | None, tuple[float, float | None, float]] = {
+        'positive': (epsilon, 0.0, 1 / epsilon),
+        'negative': (-epsilon, 0.0, -1 / epsilon),
+        'hinge': (1.0, None, 1.0),
+        'perceptron': (0.0, None, 1.0),
+        None: (0.0, 0.0, 0.0),
+    }
+    return weights_and_factors[mode]
 
 
 def with_gradient(scores: Tensor, losses: Tensor, gradient: Tensor, factor: float = 1) -> Tensor:

@@ -157,12 +157,12 @@ def _positives_below(counts: Tensor, pos: _Sorted, neg: _Sorted) -> Tensor:
 
 def _difference(direct: _Ranking, other: _Ranking, pos: _Sorted, neg: _Sorted, zeros: Tensor) -> Tensor:
     r"""Return :math:`\nabla F(\text{direct}) - \nabla F(\text{other})` times :math:`|P||N| / 2`, of shape [K, n]."""
-    of_pos = _shared_by_equals(other[0] - direct[0], pos)
-    of_neg = _shared_by_equals(direct[1] - other[1], neg)
+    of_pos = _averaged_over_equals(other[0] - direct[0], pos)
+    of_neg = _averaged_over_equals(direct[1] - other[1], neg)
     return zeros.scatter_add(1, pos.items, of_pos).scatter_add(1, neg.items, of_neg)
 
 
-def _shared_by_equals(values: Tensor, kind: _Sorted) -> Tensor:
+def _averaged_over_equals(values: Tensor, kind: _Sorted) -> Tensor:
     """Replace values of items of the same score by their mean, and those of padding by 0."""
     is_next = torch.zeros_like(values, dtype=torch.long)
     is_next[:, 1:] = kind.scores[:, 1:] != kind.scores[:, :-1]
