@@ -15,7 +15,7 @@ each_direction = pytest.mark.parametrize('direction', DIRECTIONS)
 
 
 class Case(NamedTuple):
-    """A query, and the counts of negatives above its positives in the ranking that maximises F + sign ε Δ."""
+    """A problem, and the counts of negatives above its positives in the ranking that maximises F + sign ε Δ."""
 
     pos: Tensor
     neg: Tensor
@@ -33,18 +33,19 @@ def descending(*parts):
     return tuple(torch.as_tensor(part).double().sort(descending=True).values for part in parts)
 
 
-def different_queries():
-    """Queries of different sizes, some without positives or without negatives."""
+def different_problems():
+    """Problems of different sizes, some without positives or without negatives."""
     rng = np.random.default_rng(3)
     return [descending(*scores(rng, *size)) for size in [(3, 10), (0, 4), (5, 0), (1, 1), (8, 30), (8, 2)]]
 
 
-def padded(*queries):
-    """Queries as one batch: the scores of their positives and negatives, and how many there are of each."""
-    pos, neg = (torch.full((len(queries), max(len(query[i]) for query in queries)), -math.inf).double() for i in (0, 1))
-    for k, (p, n) in enumerate(queries):
+def padded(*problems):
+    """Problems as one batch: the scores of their positives and negatives, and how many there are of each."""
+    widths = [max(map(len, kind)) for kind in zip(*problems, strict=True)]
+    pos, neg = (torch.full((len(problems), width), -math.inf).double() for width in widths)
+    for k, (p, n) in enumerate(problems):
         pos[k, : len(p)], neg[k, : len(n)] = p, n
-    return pos, neg, *torch.tensor([[len(p), len(n)] for p, n in queries]).unbind(1)
+    return pos, neg, *torch.tensor([[len(p), len(n)] for p, n in problems]).unbind(1)
 
 
 def objective(pos, neg, counts, epsilon, sign):
@@ -57,6 +58,20 @@ def objective(pos, neg, counts, epsilon, sign):
         place = count
     order += [len(pos) + j for j in negatives[place:]]
     return float(reference.objective(tuple(order), pos, neg, sign * epsilon))
+
+
+def items(n=40, seed=0, tied=False, dtype=torch.float64):
+    """Scores of the items of one problem, and their labels."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = torch.randn(n, generator=generator, dtype=torch.float64)
+    target = torch.randint(2, (n,), generator=generator)
+    return ((2 * scores).round() / 2 if tied else scores).to(dtype), target
+
+
+def value_and_gradient_of(function, scores, *args, **kwargs):
+    scores = scores.detach().requires_grad_()
+    value = function(scores, *args, **kwargs)
+    return value.detach(), torch.autograd.grad(value, scores)[0]
 
 
 @functools.cache

@@ -1,8 +1,6 @@
 """The mathematics, in plain PyTorch."""
 
-from mmseg_nondecomp.functional.direct_ap_loss import direct_ap_loss
-from mmseg_nondecomp.functional.direct_zero_one_loss import direct_zero_one_loss
-from mmseg_nondecomp.functional.loss_augmented_ranking import loss_augmented_ranking
+from mmseg_nondecomp.functional.direct import direct_ap_loss, direct_zero_one_loss, loss_augmented_ranking
 from mmseg_nondecomp.functional.lovasz import lovasz_extension, lovasz_hinge, lovasz_softmax, prox_lovasz_hinge
 from mmseg_nondecomp.functional.max_pooling import loss_max_pooling, max_pooling_weights
 from mmseg_nondecomp.functional.overlap import soft_iou

@@ -9,10 +9,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmseg_nondecomp.functional._averaging import areas_under_roc, average_precisions, count_scores
 from mmseg_nondecomp.functional.items import class_items, number_of_classes, one_of_two, valid_items
 from mmseg_nondecomp.functional.label_scores import label_scores
 from mmseg_nondecomp.functional.margin_penalty import SCALE, SURROGATES, unit_penalty, unit_slope
-from mmseg_nondecomp.functional.score_histogram import areas_under_roc, average_precisions, count_scores
 
 BINS = 4096
 """Cells of the scores from which the area that is logged is counted."""

@@ -1,4 +1,4 @@
-"""The average precision as a metric whose values have the gradient of direct loss minimisation."""
+"""Average precision as a metric whose values have the gradient of direct loss minimisation."""
 
 from typing import Any
 
@@ -7,18 +7,11 @@ from torch import Tensor
 from torchmetrics.utilities.data import dim_zero_cat
 
 from mmseg_nondecomp.metrics._base import UnitMetric
-from mmseg_nondecomp.metrics.functional.direct_average_precision import (
-    _direct_average_precision_arg_validation,
-    _direct_average_precision_binned_compute,
-    _direct_average_precision_compute,
-    _direct_average_precision_count,
-    _direct_average_precision_update,
-    _with_gradient_of_ranking,
-)
+from mmseg_nondecomp.metrics.functional import _average_precision as functional
 
 
 class DirectAveragePrecision(UnitMetric):
-    r"""The average precision of all items seen so far, averaged over the classes that have positives.
+    r"""Average precision of all items seen so far, averaged over the classes that have positives.
 
     The value is that of torchmetrics' ``BinaryAveragePrecision``, and of its macro average over classes or labels; but
     the scores are ranked as they are, where torchmetrics applies a sigmoid or softmax to logits, which makes large ones
@@ -28,24 +21,20 @@ class DirectAveragePrecision(UnitMetric):
     As input to ``forward`` and ``update`` the metric accepts:
 
     - ``preds``: scores, of shape [N, C, *]; of a single class, [N, \*] will do.
-    - ``target``: 1 for positives and 0 for negatives, or shares, of the shape of ``preds``; or class indices, of shape
-      [N, \*], where each class is ranked against all others. Of a single class, labels are 0 and 1 and 1 is the class.
+    - ``target``: 1 for positives and 0 for negatives, or soft labels, of the shape of ``preds``; or class indices, of
+      shape [N, \*], one-vs-rest. Of a single class, labels are 0 and 1 and 1 is the class.
 
     All scores are kept, or with ``bins`` their histogram, which does not grow: 1 MB a class for 65 536 cells. Scores in
-    one cell are ties; the gradient is that of the scores as they are.
+    one cell are ties; the gradient is that of the exact scores.
 
     Args:
         num_classes: The number of classes; ``None``, as 1, for one ranking.
-        epsilon: The weight of the loss in the ranking that is compared: how far the gradient looks.
-        mode: ``'positive'`` or ``'negative'``, the update that the gradient is of.
-        ignore_index: The label that takes an item out. By default 255, where it cannot be a class.
+        epsilon: The weight of the loss in the ranking that is compared.
+        mode: The update that the gradient is of, ``'positive'`` or ``'negative'``.
+        ignore_index: The label that removes an item. By default 255, where it cannot be a class.
         bins: The number of cells of a histogram of the scores; ``None`` keeps the scores. Cells are finer towards 0 and
             1, so that probabilities do as well as logits.
-        kwargs: What any torchmetrics metric takes.
-
-    Raises:
-        TypeError: If an argument or an input is of a wrong type.
-        ValueError: If an argument or an input is out of range.
+        **kwargs: The arguments of any torchmetrics metric.
 
     Example:
         >>> metric = DirectAveragePrecision(epsilon=8.0)
@@ -76,12 +65,9 @@ class DirectAveragePrecision(UnitMetric):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        _direct_average_precision_arg_validation(num_classes, epsilon, mode, ignore_index, bins)
-        self.num_classes = num_classes
-        self.epsilon = epsilon
-        self.mode = mode
-        self.ignore_index = ignore_index
-        self.bins = bins
+        functional.check_settings(num_classes, epsilon, mode, ignore_index, bins)
+        self.num_classes, self.ignore_index, self.bins = num_classes, ignore_index, bins
+        self.epsilon, self.mode = epsilon, mode
         self.add_settings_state(ignore_index=ignore_index)
         if bins is not None:
             counts = torch.zeros(num_classes or 1, 2, bins + 1, dtype=torch.long)
@@ -91,34 +77,35 @@ class DirectAveragePrecision(UnitMetric):
         self.add_state('labels', [], dist_reduce_fx='cat')
 
     def forward(self, preds: Tensor, target: Tensor) -> Tensor:
-        """The value of a batch, which is added to those before it."""
+        """Return the value of a batch, and add the batch to those before it."""
         value = super().forward(preds, target)
         if self.bins is None:
             # The graph of the batch lives as long as its value, not as long as the scores that are kept.
             self.scores = [part.detach() for part in self.scores]
             return value
-        return _with_gradient_of_ranking(value, *self._rankings(preds, target), self.epsilon, self.mode)
+        return functional.with_gradient_of_scores(value, *self._rankings(preds, target), self.epsilon, self.mode)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Keep or count the scores of a batch."""
-        scores, labels = self._rankings(preds, target)
+        scores, is_positive, valid = self._rankings(preds, target)
         if self.bins is None:
             scores = scores if torch.is_grad_enabled() else scores.detach()
+            labels = is_positive.float().masked_fill_(~valid, -1)
             self.scores += [scores.flatten()]  # type: ignore[operator]
             self.labels += [labels.flatten()]  # type: ignore[operator]
             self.update_dtype(preds)
         else:
-            counts = _direct_average_precision_count(scores, labels, self.bins)
-            self.counts = self.counts.long() + counts  # whatever `set_dtype` has made of them
+            counts = functional.counts_of(scores, is_positive, valid, self.bins)
+            self.counts = self.counts.long() + counts  # `set_dtype` may have changed their type
 
     def compute(self) -> Tensor:
-        """The mean over the classes that have positives in everything seen; NaN if none has."""
+        """Return the mean over the classes that have positives; NaN if none has."""
         if self.bins is not None:
-            return _direct_average_precision_binned_compute(self.counts)
+            return functional.mean_of_counts(self.counts)
         if len(self.scores) == 0:
             return torch.full((), torch.nan, device=self.device)
         scores, labels = (dim_zero_cat(part).view(-1, self.num_classes or 1) for part in (self.scores, self.labels))
-        return _direct_average_precision_compute(scores, labels, self.epsilon, self.mode)
+        return functional.mean_of_scores(scores, labels == 1, labels >= 0, self.epsilon, self.mode)
 
-    def _rankings(self, preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        return _direct_average_precision_update(preds, target, self.num_classes, self.ignore_index)
+    def _rankings(self, preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        return functional.class_rankings(preds, target, self.num_classes, self.ignore_index)

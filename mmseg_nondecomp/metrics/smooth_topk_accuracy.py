@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.metrics._base import UnitMetric
-from mmseg_nondecomp.metrics.functional.smooth_topk_accuracy import (
+from mmseg_nondecomp.metrics.functional._smooth_topk import (
     _smooth_topk_accuracy_arg_validation,
     _smooth_topk_accuracy_update,
 )

@@ -7,7 +7,7 @@ import torch
 from reference import s_measures as reference
 from torchmetrics.functional.classification import binary_average_precision
 
-from mmseg_nondecomp.functional.score_histogram import (
+from mmseg_nondecomp.functional._averaging import (
     LARGEST,
     areas_under_roc,
     average_precisions,
@@ -32,15 +32,26 @@ def items(scale=SCALES['logits'], n=2000, seed=0):
     return scale(torch.randn(n, generator=generator).double() + target), target
 
 
-def from_histogram(scores, target, bins=BINS, valid=None):
+def counts_of(scores, target, bins=BINS, valid=None):
     valid = torch.ones_like(target, dtype=torch.bool) if valid is None else valid
-    counts = count_scores(scores[None], target[None] == 1, valid[None], bins)
-    return average_precisions(counts).item()
+    return count_scores(scores[None], target[None] == 1, valid[None], bins)
 
 
-def exact(scores, target):
+def exact_ap(scores, target):
     """With all scores pressed into [0, 1] in their order, or torchmetrics takes them for logits."""
     return binary_average_precision(scores.double().unique(return_inverse=True)[1] / len(scores), target).item()
+
+
+def exact_area(scores, target):
+    """The share of pairs in order, where ties are half a pair."""
+    return reference.auc_roc(scores.tolist(), target.tolist())
+
+
+def area_without_ties(scores, target):
+    return (scores[target == 1, None] > scores[target == 0]).double().mean().item()
+
+
+each_measure = pytest.mark.parametrize('measure', [average_precisions, areas_under_roc])
 
 
 @each_scale
@@ -48,14 +59,19 @@ def exact(scores, target):
 def test_is_that_of_the_scores_rounded_to_their_cells(scale, bins):
     for seed in range(5):
         scores, target = items(scale, seed=seed)
-        assert from_histogram(scores, target, bins) == pytest.approx(exact(score_cells(scores, bins), target), rel=1e-6)
+        value = average_precisions(counts_of(scores, target, bins)).item()
+        assert value == pytest.approx(exact_ap(score_cells(scores, bins), target), rel=1e-6)
+        scores, target = items(scale, 150, seed)
+        value = areas_under_roc(counts_of(scores, target, bins)).item()
+        assert value == pytest.approx(exact_area(score_cells(scores, bins), target), rel=1e-14)
 
 
 @each_scale
-def test_many_cells_are_as_good_as_the_scores(scale):
+@pytest.mark.parametrize(('measure', 'exact'), [(average_precisions, exact_ap), (areas_under_roc, area_without_ties)])
+def test_many_cells_are_as_good_as_the_scores(scale, measure, exact):
     for seed in range(5):
         scores, target = items(scale, seed=seed)
-        assert from_histogram(scores, target) == pytest.approx(exact(scores, target), abs=5e-4)
+        assert measure(counts_of(scores, target)).item() == pytest.approx(exact(scores, target), abs=5e-4)
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
@@ -110,48 +126,62 @@ def test_scores_without_an_order_have_a_cell_of_their_own():
 
 @pytest.mark.parametrize('poison', [math.nan, math.inf])
 @pytest.mark.parametrize('label', [0, 1])
-def test_scores_without_an_order_are_not_hidden(poison, label):
+@each_measure
+def test_scores_without_an_order_are_not_hidden(measure, label, poison):
     scores, target = items()
     at = int((target == label).nonzero()[0])
     scores[at] = poison
-    assert math.isnan(from_histogram(scores, target))
+    assert measure(counts_of(scores, target)).isnan()
     kept = torch.arange(len(scores)) != at
-    found = from_histogram(scores, target, valid=kept)
-    assert found == pytest.approx(from_histogram(scores[kept], target[kept]), rel=1e-14)
+    value = measure(counts_of(scores, target, valid=kept))
+    assert torch.equal(value, measure(counts_of(scores[kept], target[kept])))
 
 
-def test_masked_items_are_the_last():
+@each_measure
+def test_masked_items_are_the_last(measure):
     scores, target = items()
     masked = scores.clone()
     masked[::3] = -math.inf
-    expected = from_histogram(torch.where(masked < -1e9, -1e8, masked), target)
-    assert from_histogram(masked, target) == pytest.approx(expected, rel=1e-14)
+    expected = measure(counts_of(torch.where(masked < -1e9, -1e8, masked), target))
+    torch.testing.assert_close(measure(counts_of(masked, target)), expected, rtol=1e-14, atol=0)
 
 
-def test_all_equal_is_the_share_of_positives():
-    scores, target = items()
-    assert from_histogram(torch.zeros_like(scores), target) == pytest.approx(target.double().mean().item())
-
-
-def test_nothing_to_find_is_0_and_nothing_to_confuse_it_with_is_1():
-    scores, target = items()
-    assert from_histogram(scores, torch.zeros_like(target)) == 0
-    assert from_histogram(scores, torch.ones_like(target)) == 1
-    assert from_histogram(scores[:0], target[:0]) == 0
-    assert from_histogram(scores, target, valid=torch.zeros_like(target, dtype=torch.bool)) == 0
-
-
-def test_each_query_has_its_own_counts():
-    queries = [items(seed=seed) for seed in range(3)]
-    scores, target = (torch.stack(parts) for parts in zip(*queries, strict=True))
+@each_measure
+def test_each_problem_has_its_own_counts(measure):
+    problems = [items(seed=seed) for seed in range(3)]
+    scores, target = (torch.stack(parts) for parts in zip(*problems, strict=True))
+    target[1] = 0
     valid = torch.rand(scores.shape, generator=torch.Generator().manual_seed(0)) < 0.5
     counts = count_scores(scores, target == 1, valid, 50)
     assert counts.shape == (3, 2, 51)
     assert torch.equal(counts.sum((1, 2)), valid.sum(1))
     assert torch.equal(counts[:, 1].sum(1), (valid & (target == 1)).sum(1))
-    for k, found in enumerate(average_precisions(counts)):
-        assert found == from_histogram(scores[k], target[k], 50, valid[k])
-        assert found.dtype == torch.float64
+    values = measure(counts)
+    assert values.dtype == torch.float64
+    alone = [measure(counts_of(*problem[:2], 50, problem[2])) for problem in zip(scores, target, valid, strict=True)]
+    assert torch.equal(values, torch.cat(alone))
+
+
+def test_limits_of_average_precision():
+    scores, target = items()
+    values = [
+        average_precisions(counts_of(*case)).item()
+        for case in ((0 * scores, target), (scores, 0 * target), (scores, 0 * target + 1), (scores[:0], target[:0]))
+    ]
+    assert values == [pytest.approx(target.double().mean().item()), 0, 1, 0]
+    assert average_precisions(counts_of(scores, target, valid=torch.zeros_like(target, dtype=torch.bool))) == 0
+
+
+def test_limits_of_the_area():
+    scores, target = torch.tensor([3.0, 1.0, 1.0, -2.0, 0.5]), torch.tensor([1, 1, 0, 0, 1])
+    assert areas_under_roc(counts_of(scores, target)).item() == pytest.approx((2 + 1.5 + 1) / 6)
+    scores, target = torch.arange(5).double(), torch.tensor([0, 0, 0, 1, 1])
+    cases = (scores, target), (-scores, target), (0 * scores, target), (scores, 0 * target), (scores, 0 * target + 1)
+    values = [areas_under_roc(counts_of(*case)).item() for case in (*cases, (scores[:0], target[:0]))]
+    assert values == [1, 0, 0.5, 0, 0, 0]
+    scores, target = items(n=300)
+    area, other = (areas_under_roc(counts_of(scores, t)).item() for t in (target, 1 - target))
+    assert area + other == pytest.approx(1, rel=1e-14)
 
 
 def test_counts_of_parts_add_up():
@@ -173,74 +203,10 @@ def test_counts_beyond_those_of_floats_and_of_32_bits_are_exact():
     assert average_precisions(counts).item() == pytest.approx(positives / ranked, rel=1e-14)
 
 
-class TestAreaUnderRoc:
-    """Against the share of pairs in order, where ties are half a pair."""
-
-    @staticmethod
-    def counts(scores, target, bins=BINS, valid=None):
-        valid = torch.ones_like(target, dtype=torch.bool) if valid is None else valid
-        return count_scores(scores[None], target[None] == 1, valid[None], bins)
-
-    @each_scale
-    @pytest.mark.parametrize('bins', [1, 2, 7, 256, BINS])
-    def test_is_that_of_the_scores_rounded_to_their_cells(self, scale, bins):
-        for seed in range(3):
-            scores, target = items(scale, 150, seed)
-            expected = reference.auc_roc(score_cells(scores, bins).tolist(), target.tolist())
-            assert areas_under_roc(self.counts(scores, target, bins)).item() == pytest.approx(expected, rel=1e-14)
-
-    @each_scale
-    def test_many_cells_are_as_good_as_the_scores(self, scale):
-        scores, target = items(scale, 2000)
-        expected = (scores[target == 1, None] > scores[target == 0]).double().mean().item()
-        assert areas_under_roc(self.counts(scores, target)).item() == pytest.approx(expected, abs=5e-4)
-
-    def test_of_few_scores(self):
-        scores, target = torch.tensor([3.0, 1.0, 1.0, -2.0, 0.5]), torch.tensor([1, 1, 0, 0, 1])
-        assert areas_under_roc(self.counts(scores, target)).item() == pytest.approx((2 + 1.5 + 1) / 6)
-
-    def test_in_order_in_reverse_and_all_equal(self):
-        target = torch.tensor([0, 0, 0, 1, 1])
-        scores = torch.arange(5).double()
-        assert areas_under_roc(self.counts(scores, target)).item() == 1
-        assert areas_under_roc(self.counts(-scores, target)).item() == 0
-        assert areas_under_roc(self.counts(0 * scores, target)).item() == 0.5
-
-    def test_the_other_order_has_the_rest(self):
-        scores, target = items(n=300)
-        area, other = (areas_under_roc(self.counts(scores, t)).item() for t in (target, 1 - target))
-        assert area + other == pytest.approx(1, rel=1e-14)
-
-    @pytest.mark.parametrize('label', [0, 1])
-    def test_without_pairs_it_is_0(self, label):
-        scores, target = items(n=20)
-        assert areas_under_roc(self.counts(scores, torch.full_like(target, label))).item() == 0
-        assert areas_under_roc(self.counts(scores[:0], target[:0])).item() == 0
-
-    @pytest.mark.parametrize('poison', [math.nan, math.inf])
-    @pytest.mark.parametrize('label', [0, 1])
-    def test_scores_without_an_order_are_not_hidden(self, poison, label):
-        scores, target = items(n=200)
-        at = int((target == label).nonzero()[0])
-        scores[at] = poison
-        assert areas_under_roc(self.counts(scores, target)).isnan()
-        kept = torch.arange(len(scores)) != at
-        found = areas_under_roc(self.counts(scores, target, valid=kept))
-        assert torch.equal(found, areas_under_roc(self.counts(scores[kept], target[kept])))
-
-    def test_each_query_has_its_own(self):
-        queries = [items(n=100, seed=seed) for seed in range(3)]
-        scores, target = (torch.stack(parts) for parts in zip(*queries, strict=True))
-        target[1] = 0
-        found = areas_under_roc(count_scores(scores, target == 1, torch.ones_like(target).bool(), 50))
-        assert found.dtype == torch.float64
-        expected = [areas_under_roc(self.counts(*query, 50)) for query in zip(scores, target, strict=True)]
-        assert torch.equal(found, torch.cat(expected))
-
-    def test_counts_beyond_those_of_32_bits(self):
-        counts = torch.zeros(1, 2, 4, dtype=torch.long)
-        counts[0, 0, :3] = torch.tensor([2**40, 2**41, 1])
-        counts[0, 1, :3] = torch.tensor([1, 2**40, 2**33])
-        pairs = 2**39 + 2**40 * (2**40 + 2**40) + 2**33 * (2**40 + 2**41) + 2**32
-        expected = pairs / ((2**40 + 2**33 + 1) * (2**40 + 2**41 + 1))
-        assert areas_under_roc(counts).item() == pytest.approx(expected, rel=1e-14)
+def test_the_area_of_counts_beyond_those_of_32_bits():
+    counts = torch.zeros(1, 2, 4, dtype=torch.long)
+    counts[0, 0, :3] = torch.tensor([2**40, 2**41, 1])
+    counts[0, 1, :3] = torch.tensor([1, 2**40, 2**33])
+    pairs = 2**39 + 2**40 * (2**40 + 2**40) + 2**33 * (2**40 + 2**41) + 2**32
+    expected = pairs / ((2**40 + 2**33 + 1) * (2**40 + 2**41 + 1))
+    assert areas_under_roc(counts).item() == pytest.approx(expected, rel=1e-14)

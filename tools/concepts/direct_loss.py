@@ -8,7 +8,7 @@ from torch import Tensor
 
 from concepts import BLACK, BLUE, ORANGE, RED, two_panels
 from mmseg_nondecomp.functional import direct_ap_loss, loss_augmented_ranking
-from mmseg_nondecomp.functional.direct_ap_loss import direct_ap_losses
+from mmseg_nondecomp.functional.direct.average_precision import direct_ap_losses
 
 SIGNS = {'positive': 1, 'negative': -1}
 EPSILON = 1.0

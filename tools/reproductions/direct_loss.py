@@ -39,8 +39,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from mmseg_nondecomp.functional import direct_ap_loss
-from mmseg_nondecomp.functional.direct_ap_loss import direct_ap_losses
-from mmseg_nondecomp.functional.direct_zero_one_loss import direct_zero_one_losses
+from mmseg_nondecomp.functional.direct.average_precision import direct_ap_losses
+from mmseg_nondecomp.functional.direct.zero_one import direct_zero_one_losses
 from reproductions import Reproduction, spread_over_seeds
 
 N_ITEMS, N_FEATURES, WIDTH = 20_000, 10, 20

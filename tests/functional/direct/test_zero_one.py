@@ -2,22 +2,19 @@
 
 import math
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
+from ranking_scenes import value_and_gradient_of
 from reference import direct_loss as reference
 
 from mmseg_nondecomp.functional import direct_zero_one_loss
-from mmseg_nondecomp.functional.direct_ap_loss import MODES
+from mmseg_nondecomp.functional.direct._gradient import MODES
 
 each_mode = pytest.mark.parametrize('mode', MODES)
-
-
-def value_and_gradient(scores, target, *arguments, **kwargs):
-    scores = scores.detach().requires_grad_()
-    value = direct_zero_one_loss(scores, target, *arguments, **kwargs)
-    return value.detach(), torch.autograd.grad(value, scores)[0]
+value_and_gradient = partial(value_and_gradient_of, direct_zero_one_loss)
 
 
 @each_mode
@@ -51,51 +48,5 @@ def test_borders_of_single_precision_are_those_of_the_number(mode, epsilon):
 
 
 @each_mode
-def test_a_weight_of_0_removes_an_item(mode):
-    scores, target = torch.tensor([0.02, -0.01, math.nan, 0.03]), torch.tensor([1, 1, 0, 0])
-    weight = torch.tensor([1, 1, 0, 1])
-    value, gradient = value_and_gradient(scores, target, mode=mode, weight=weight)
-    kept = weight > 0
-    expected, of_kept = value_and_gradient(scores[kept], target[kept], mode=mode)
-    assert value == expected
-    assert torch.equal(gradient[kept], of_kept)
-    assert gradient[2] == 0
-
-
-@each_mode
-def test_nothing_is_an_attached_zero(mode):
-    scores = torch.ones(3, requires_grad=True)
-    value = direct_zero_one_loss(scores, torch.ones(3).long(), mode=mode, weight=torch.zeros(3))
-    assert value == 0
-    value.backward()
-    assert not scores.grad.any()
-
-
-@each_mode
 def test_nan_is_not_hidden(mode):
     assert direct_zero_one_loss(torch.tensor([1.0, math.nan]), torch.tensor([1, 0]), mode=mode).isnan()
-
-
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision(dtype):
-    scores, target = torch.tensor([0.02, -0.01, 0.5, 0.03]).to(dtype), torch.tensor([1, 1, 0, 0])
-    value, gradient = value_and_gradient(scores, target)
-    assert value.dtype == torch.float32
-    assert value == 0.75
-    assert gradient.dtype == dtype
-    assert gradient.tolist() == [-5, 0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ('arguments', 'error', 'message'),
-    [
-        (dict(epsilon=0.0), ValueError, '`epsilon`'),
-        (dict(mode='both'), ValueError, "`mode`.*'both'"),
-        (dict(scores=torch.ones(3).long()), TypeError, '`scores`.*int64'),
-        (dict(target=torch.tensor([0, 1, -1])), ValueError, '`target`.*-1'),
-        (dict(weight=torch.tensor([1.0, 2.0, 1.0])), ValueError, r'`weight`.*2\.0'),
-    ],
-)
-def test_bad_input(arguments, error, message):
-    with pytest.raises(error, match=message):
-        direct_zero_one_loss(**{**dict(scores=torch.ones(3), target=torch.tensor([0, 1, 1])), **arguments})

@@ -8,9 +8,9 @@ from processes import find_as_a_process, found_by_ranks
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from mmseg_nondecomp.losses import queries as module
+from mmseg_nondecomp.losses import _direct as module
+from mmseg_nondecomp.losses._direct import BINS, Problems, by_cells, of_all_processes
 from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
-from mmseg_nondecomp.losses.queries import BINS, Queries, by_cells, of_all_processes
 
 N_CLASSES = 3
 SHARDS = {'as many items': [400, 400], 'different numbers': [700, 60], 'no items on one process': [0, 300]}
@@ -51,14 +51,14 @@ def items(n=500, seed=0):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(1, N_CLASSES, n, generator=generator).mul(4).requires_grad_()
     valid = torch.rand(1, 1, n, generator=generator).gt(0.2).expand_as(scores)
-    return Queries(scores, torch.rand(scores.shape, generator=generator).gt(0.7), valid)
+    return Problems(scores, torch.rand(scores.shape, generator=generator).gt(0.7), valid)
 
 
 def find(rank):
     """Each loss in DDP, by histograms; one of them with a NaN on the second process; and what is put together."""
     exact = of_all_processes(items(seed=rank))
-    module.ONE_BY_ONE = 0
-    found = {
+    module.MAX_EXCHANGED = 0
+    results = {
         (data, name): step(
             DistributedDataParallel(network()), DirectAPLoss(scope='world', **args), shards_of(data)[rank]
         )
@@ -69,46 +69,46 @@ def find(rank):
     if rank == 1:
         features[:5] = math.nan
         weights[:5] = 1
-    found['NaN'] = DirectAPLoss(scope='world')(network()(features), labels, weights).detach()
-    found['exact'], found['by cells'] = (
+    results['NaN'] = DirectAPLoss(scope='world')(network()(features), labels, weights).detach()
+    results['exact'], results['by cells'] = (
         [part.detach() for part in each] for each in (exact, by_cells(items(seed=rank)))
     )
-    return found
+    return results
 
 
 @pytest.fixture(scope='module')
-def found(tmp_path_factory):
-    return found_by_ranks(__file__, tmp_path_factory.mktemp('queries'))
+def results(tmp_path_factory):
+    return found_by_ranks(__file__, tmp_path_factory.mktemp('exchange'))
 
 
 @pytest.mark.parametrize('loss', LOSSES)
 @pytest.mark.parametrize('data', SHARDS)
-def test_histograms_are_nearly_the_step_of_one_process(found, data, loss):
+def test_histograms_are_nearly_the_step_of_one_process(results, data, loss):
     union = [torch.cat(parts) for parts in zip(*shards_of(data), strict=True)]
     value, gradient = step(network(), DirectAPLoss(**LOSSES[loss]), union)
-    of_both = [process[data, loss] for process in found]
+    of_both = [process[data, loss] for process in results]
     for its_value, its_gradient in of_both:
         assert its_value.item() == pytest.approx(value.item(), rel=2e-3)
         assert (its_gradient - gradient).norm() <= 2e-2 * gradient.norm()
     assert torch.equal(of_both[0][0], of_both[1][0])
 
 
-def test_what_is_no_number_on_one_process_is_shown_by_all(found):
-    assert all(process['NaN'].isnan() for process in found)
+def test_what_is_no_number_on_one_process_is_shown_by_all(results):
+    assert all(process['NaN'].isnan() for process in results)
 
 
-def test_items_of_all_processes(found):
+def test_items_of_all_processes(results):
     expected = [torch.cat(parts, 2) for parts in zip(items(seed=0), items(seed=1), strict=True)]
-    for process in found:
+    for process in results:
         for part, other in zip(process['exact'], expected, strict=True):
             assert torch.equal(part, other)
         scores, is_positive, valid = process['by cells']
         own, of_all = valid.sum(2), expected[2].sum(2)
         assert torch.equal(own, of_all)
         for kind in (True, False):
-            for query in range(N_CLASSES):
+            for problem in range(N_CLASSES):
                 of_kind = [
-                    each[0][0, query][each[2][0, query] & (each[1][0, query] == kind)].sort().values
+                    each[0][0, problem][each[2][0, problem] & (each[1][0, problem] == kind)].sort().values
                     for each in ((scores, is_positive, valid), expected)
                 ]
                 torch.testing.assert_close(*of_kind, rtol=5e-3, atol=2e-3)
@@ -122,13 +122,13 @@ def test_one_process_keeps_its_items():
 def test_a_cell_has_the_mean_of_its_scores():
     scores = torch.tensor([[[-math.inf, -3.0, 2.0, 2.0 + 1e-5, 9.0, 7.0]]], requires_grad=True)
     valid = torch.tensor([[[True, True, True, True, True, False]]])
-    found = by_cells(Queries(scores, torch.zeros_like(valid), valid))
+    results = by_cells(Problems(scores, torch.zeros_like(valid), valid))
     torch.testing.assert_close(
-        found.scores[0, 0, 1:5], torch.tensor([-3.0, 2.000005, 2.000005, 9.0]), rtol=1e-7, atol=0
+        results.scores[0, 0, 1:5], torch.tensor([-3.0, 2.000005, 2.000005, 9.0]), rtol=1e-7, atol=0
     )
-    assert found.scores[0, 0, 0] < -1e9
-    assert torch.equal(found.valid, valid)
-    (gradient,) = torch.autograd.grad(found.scores.sum(), scores)
+    assert results.scores[0, 0, 0] < -1e9
+    assert torch.equal(results.valid, valid)
+    (gradient,) = torch.autograd.grad(results.scores.sum(), scores)
     assert gradient.tolist() == [[[0, 1, 1, 1, 1, 1]]]
 
 
@@ -136,15 +136,15 @@ def test_a_cell_has_the_mean_of_its_scores():
 def test_what_has_no_order_is_no_number(value):
     scores = torch.tensor([[[value, 1.0, value]]])
     valid = torch.tensor([[[True, True, False]]])
-    found = by_cells(Queries(scores, torch.zeros_like(valid), valid)).scores
-    assert found[0, 0, 0].isnan()
-    assert found[0, 0, 1] == 1
+    results = by_cells(Problems(scores, torch.zeros_like(valid), valid)).scores
+    assert results[0, 0, 0].isnan()
+    assert results[0, 0, 1] == 1
 
 
 def test_cells_are_narrow():
     scores = torch.linspace(-50, 50, 200_001, dtype=torch.float64).view(1, 1, -1)
     everywhere = torch.ones_like(scores, dtype=torch.bool)
-    error = (by_cells(Queries(scores, everywhere, everywhere)).scores - scores).abs()
+    error = (by_cells(Problems(scores, everywhere, everywhere)).scores - scores).abs()
     assert (error <= 0.5 * (scores.abs() + 0.5) / 200 + 1e-6).all()
     assert BINS == 2**14
 

@@ -1,0 +1,205 @@
+"""Base class of the losses of direct loss minimisation, and the exchange of items between processes."""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+from mmseg_nondecomp.functional._averaging import ClassLosses, class_average, count_scores, score_cells
+from mmseg_nondecomp.functional._inputs import (
+    Inputs,
+    check_flag,
+    check_number,
+    check_option,
+    check_tensor,
+    check_zero_or_one,
+    read_inputs,
+)
+from mmseg_nondecomp.functional.direct._gradient import MODES
+from mmseg_nondecomp.losses._base import SetLoss, Value
+from mmseg_nondecomp.losses._distributed import lengths_by_process, rows_by_process, sum_over
+
+MAX_EXCHANGED = 2**17
+"""Largest number of items of all processes that are exchanged one by one; beyond, their histogram is."""
+
+BINS = 2**14
+"""Number of cells of that histogram; near a score s they are about s / 200 wide."""
+
+LARGEST_SCORE = 1e30
+"""Finite score that replaces infinity in means and in the activation."""
+
+
+class Problems(NamedTuple):
+    """One-vs-rest problems: R sets with S problems each, in which items with scores are positives or negatives."""
+
+    scores: Tensor
+    """Scores of shape [R, S, n]."""
+    is_positive: Tensor
+    """Whether an item is a positive, bool of shape [R, S, n]."""
+    valid: Tensor
+    """Whether an item counts, in all problems of a set alike, bool of shape [R, S, n]."""
+
+    def in_one_set(self) -> 'Problems':
+        """Return the problems with the items of all sets."""
+        return Problems(*(part.movedim(0, 1).flatten(1).unsqueeze(0) for part in self))
+
+    def as_one_problem(self) -> 'Problems':
+        """Return each set as one problem: that of all pairs of an item and a class."""
+        return Problems(*(part.flatten(1).unsqueeze(1) for part in self))
+
+
+class DirectLoss(SetLoss):
+    """A loss of one-vs-rest problems with the gradient of direct loss minimisation.
+
+    It defines its own channels, activation and accuracy for MMDetection's box heads. The arguments are those of
+    `DirectAPLoss`.
+    """
+
+    has_terms = False
+    one_vs_rest = True
+    custom_cls_channels = True
+    custom_activation = True
+    custom_accuracy = True
+    shown = ('epsilon', 'mode', 'per_class', 'scope')
+
+    def __init__(
+        self,
+        epsilon: float = 0.1,
+        mode: str = 'positive',
+        per_class: bool = True,
+        *,
+        background_column: bool | None = None,
+        use_sigmoid: bool = True,
+        **common: Any,
+    ) -> None:
+        check_number('epsilon', epsilon, '(0, inf)')
+        check_option('mode', mode, MODES)
+        check_flag('per_class', per_class)
+        check_flag('background_column', background_column, optional=True)
+        check_flag('use_sigmoid', use_sigmoid)
+        super().__init__(use_sigmoid=use_sigmoid, **common)
+        if self.class_weight is not None and not per_class:
+            raise ValueError(
+                'Parameter `class_weight` should be None with `per_class=False`, where classes are not averaged. '
+                f'Found {self.class_weight.tolist()}.'
+            )
+        self.epsilon, self.mode, self.per_class = epsilon, mode, per_class
+        self.background_column = background_column
+        self.has_background_column = bool(background_column)
+
+    def read(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Inputs:
+        """Return the tensors of a call; the class of a single channel is label 0 of items and label 1 of maps."""
+        check_tensor('pred', pred)
+        zero_is_class = pred.dim() == 2
+        inputs = read_inputs(pred, target, weight, ignore_index, self.one_vs_rest, zero_is_class)
+        if inputs.weight is not None:
+            check_zero_or_one('weight', inputs.weight)
+        return inputs
+
+    def value(self, inputs: Inputs, **_: Any) -> Value:
+        """Compute the average of the losses of the problems."""
+        problems = self.problems(inputs)
+        of_classes = self.losses(problems, self.mode)
+        # NaN is shown even where a class does not count.
+        present = of_classes.present | of_classes.losses.isnan()
+        loss = class_average(of_classes._replace(present=present), 'present', self.class_weight)
+        return Value(loss, (problems, of_classes))
+
+    def problems(self, inputs: Inputs) -> Problems:
+        """Return each class of each image as one problem."""
+        labels = inputs.one_hot()
+        is_positive = labels > 0.5 if inputs.is_soft else labels
+        return Problems(inputs.scores, is_positive, inputs.valid.unsqueeze(1).expand_as(inputs.scores))
+
+    def losses(self, problems: Problems, mode: str | None) -> ClassLosses:
+        """Return the loss of each problem; for the mode None, that of the paper, without a gradient."""
+        raise NotImplementedError
+
+    def measure(self, loss: Tensor) -> dict[str, Tensor]:
+        """Return the measure that belongs to a mean loss, by its name in the log."""
+        raise NotImplementedError
+
+    def measures(self, inputs: Inputs, statistics: tuple[Problems, ClassLosses]) -> dict[str, Tensor]:
+        """Return the mean of the true measure over all problems that have one."""
+        problems, (losses, counted, _) = statistics
+        if not counted.any():
+            return {}
+        losses = self.losses(problems, None).losses if self.mode in ('hinge', 'perceptron') else losses
+        return self.measure(torch.where(counted, losses, 0).sum() / counted.sum())
+
+    def get_cls_channels(self, num_classes: int) -> int:
+        """Return the number of channels of a box head of MMDetection: one for each class, none for the background."""
+        if self.background_column is None:
+            self.has_background_column = True
+        return num_classes
+
+    def get_activation(self, cls_score: Tensor) -> Tensor:
+        """Return the scores that boxes are ranked by, from 0 to 1, from those of the head [N, C].
+
+        A sigmoid rounds scores from 17 on to 1, and the loss does not limit them. Box heads, which alone call
+        `get_cls_channels`, drop a last column as that of the background: zeros are added.
+        """
+        scores = 0.5 + 0.5 * F.softsign(cls_score.float().clamp(-LARGEST_SCORE, LARGEST_SCORE))
+        if self.has_background_column:
+            scores = torch.cat([scores, scores.new_zeros(*scores.shape[:-1], 1)], -1)
+        return scores
+
+    @torch.no_grad()
+    def get_accuracy(self, cls_score: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return the percentage of objects whose class has the highest score; 0 without objects."""
+        n_classes = cls_score.shape[-1]
+        is_object = (labels >= 0) & (labels < n_classes)
+        hits = is_object & (cls_score.argmax(-1) == labels)
+        return {'acc_classes': 100 * hits.sum() / is_object.sum().clamp(min=1)}
+
+
+def of_all_processes(own: Problems) -> Problems:
+    """Return the items of all processes, with the gradient of those of this process.
+
+    Beyond `MAX_EXCHANGED` items, the histogram of the scores is exchanged; each item then has the mean score of its
+    cell, on every process. A collective: every process has to call it, with any number of items.
+    """
+    lengths = lengths_by_process(own.scores.shape[2], own.scores.device)
+    if len(lengths) == 1 or max(lengths) == 0:
+        return own
+    return _gathered(own, lengths) if sum(lengths) <= MAX_EXCHANGED else by_cells(own)
+
+
+def _gathered(own: Problems, lengths: list[int]) -> Problems:
+    """Return the items in the order of the ranks of their processes."""
+    scores, is_positive, valid = own
+    kind = is_positive.to(torch.uint8) + 2 * valid.to(torch.uint8)
+    parts, kinds = (rows_by_process(each.movedim(2, 0), lengths) for each in (scores.detach(), kind))
+    parts[dist.get_rank()] = scores.movedim(2, 0)
+    scores, kind = (torch.cat(each).movedim(0, 2) for each in (parts, kinds))
+    return Problems(scores, kind % 2 == 1, kind >= 2)
+
+
+def by_cells(own: Problems) -> Problems:
+    """Return the items of this process, then those of the others, all of them with the mean score of their cell."""
+    over = sum_over('world')
+    shape = own.scores.shape[:2]
+    scores, is_positive, valid = (part.flatten(0, 1) for part in own)
+    exact = scores.detach().double().clamp(-LARGEST_SCORE, LARGEST_SCORE)
+    cells = score_cells(scores.detach(), BINS)
+    counts = count_scores(scores.detach(), is_positive, valid, BINS)
+    of_all = over(counts)
+    sums = torch.zeros(len(scores), BINS + 1, dtype=torch.float64, device=scores.device)
+    sums = over(sums.scatter_add_(1, cells, torch.where(valid, exact, 0)))
+    means = (sums / of_all.sum(1).clamp(min=1)).to(scores.dtype)
+    means[:, -1] = torch.nan  # scores without an order
+
+    of_others = (of_all - counts).flatten(1)
+    n_others = int(of_others.sum(1).max())
+    place = torch.arange(of_others.shape[1], device=scores.device).repeat(len(scores), 1)
+    place = place.flatten().repeat_interleave(of_others.flatten()).view(len(scores), n_others)
+    # The gradient is that with respect to the exact scores; infinite ones have none.
+    zero_with_gradient = torch.where(scores.isfinite(), scores - scores.detach(), 0)
+    of_all_items = (
+        torch.cat([means.gather(1, cells) + zero_with_gradient, means.gather(1, place % (BINS + 1))], 1),
+        torch.cat([is_positive, place > BINS], 1),
+        torch.cat([valid, torch.ones_like(place, dtype=torch.bool)], 1),
+    )
+    return Problems(*(part.unflatten(0, shape) for part in of_all_items))
