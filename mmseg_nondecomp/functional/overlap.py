@@ -8,7 +8,7 @@ the maximum the loss is 0 exactly where prediction and label agree.
 
 The Tversky loss replaces the union by :math:`I + \alpha\, FP + \beta\, FN` with the soft false positives
 :math:`FP = U - \sum_i y_i` and false negatives :math:`FN = \sum_i y_i - I`. With :math:`\alpha = \beta = 1` it is the
-Jaccard loss, with :math:`\alpha = \beta = \tfrac12` the Dice loss.
+Jaccard loss, with :math:`\alpha = \beta = \tfrac{1}{2}` the Dice loss.
 
 Reference:
     M. A. Rahman, Y. Wang: Optimizing intersection-over-union in deep neural networks for image segmentation. ISVC 2016.
