@@ -1,13 +1,13 @@
-"""Speed of losses, samplers and metrics beside their peers, in one run: ``python tools/benchmark.py [NAME...]``.
+"""Speed of losses, samplers and metrics compared with their peers: ``python tools/benchmark.py [NAME...]``.
 
-Times of different machines and days do not compare; ratios within one run do. Candidates are timed in turns, so that a
-busy machine slows all of them alike, for as many rounds as fit into ``--seconds`` for each size, at least three. Each
-benchmark leaves ``<name>.json`` and ``<name>.png``, or numbers alone where it counts or times processes; the rows under
-"table" are those that documentation shows (``tools/fill_tables.py``).
+Only ratios within one run are comparable, not times of different machines or days. Candidates are timed in turns, so
+that a busy machine slows all of them equally, for as many rounds as fit into ``--seconds`` per size, at least three.
+Each benchmark writes ``<name>.json`` and ``<name>.png``, or only the numbers if it counts or times processes. The
+documentation shows the rows under "table" (``tools/fill_tables.py``).
 
-Peers that are not installed are left out. Those of the extra ``bench`` install as they are. The others bring a
-torchvision or another torch along, of which their losses need nothing: ``pip install --no-deps --target work_dirs/peers
-libauc segmentation-models-pytorch`` and ``PYTHONPATH=work_dirs/peers`` are enough.
+Peers that are not installed are skipped. The extra ``bench`` installs some of them. The others depend on torchvision or
+another torch, which their losses do not need. Install them with ``pip install --no-deps --target work_dirs/peers libauc
+segmentation-models-pytorch`` and set ``PYTHONPATH=work_dirs/peers``.
 """
 
 import argparse
@@ -63,20 +63,20 @@ BENCHMARKS: dict[str, Callable[[bool], Iterator[Case]]] = {
     'zero-one': zero_one.cases,
 }
 COUNTS: dict[str, Callable[[bool], list[Row]]] = {'launches': launches.rows, 'traffic': traffic.rows}
-"""What is counted and not timed: a table alone."""
+"""Benchmarks that count instead of time; table only."""
 IN_PROCESSES: dict[str, Callable[[bool], list[Row]]] = {'busy': busy.rows}
-"""What is timed in processes of their own: a table alone."""
+"""Benchmarks timed in separate processes; table only."""
 
 
 def main() -> None:
-    """Run the benchmarks that are named, or all."""
+    """Run the named benchmarks, or all."""
     everything: dict[str, Callable[[bool], Any]] = BENCHMARKS | COUNTS | IN_PROCESSES
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument('names', nargs='*', help=f'which of {", ".join(everything)} (default: all)')
-    parser.add_argument('--list', action='store_true', help='say what there is, and do nothing')
-    parser.add_argument('--quick', action='store_true', help='tiny sizes and two rounds, to see that all runs')
-    parser.add_argument('--repeats', type=int, default=30, help='the most rounds')
-    parser.add_argument('--seconds', type=float, default=2, help='how long to go on with a size after three rounds')
+    parser.add_argument('names', nargs='*', help=f'names out of {", ".join(everything)} (default: all)')
+    parser.add_argument('--list', action='store_true', help='list the benchmarks and exit')
+    parser.add_argument('--quick', action='store_true', help='tiny sizes and two rounds, to check that everything runs')
+    parser.add_argument('--repeats', type=int, default=30, help='maximum number of rounds')
+    parser.add_argument('--seconds', type=float, default=2, help='seconds per size after the first three rounds')
     parser.add_argument('--threads', type=int, default=torch.get_num_threads())
     parser.add_argument('--out', type=Path, default=Path('benchmarks'))
     args = parser.parse_args()
@@ -101,12 +101,12 @@ def main() -> None:
 
 
 def run(name: str, args: argparse.Namespace) -> None:
-    """Measure, and leave numbers and a picture."""
+    """Measure, and write numbers and a picture."""
     about = metadata(args)
     begin = time.monotonic()
     results: list[Row] = []
     with warnings.catch_warnings():
-        warnings.simplefilter('ignore')  # of the peers, about themselves
+        warnings.simplefilter('ignore')  # warnings of the peers about themselves
         for case in BENCHMARKS[name](args.quick):
             print(f'{name}: {case.group}, {case.label} ...', end='', file=sys.stderr, flush=True)
             start = time.monotonic()
@@ -123,7 +123,7 @@ def run(name: str, args: argparse.Namespace) -> None:
 
 
 def leave_table(name: str, function: Callable[[bool], list[Row]], args: argparse.Namespace) -> None:
-    """Leave numbers alone; counts are the same on every machine."""
+    """Write only the numbers; counts are the same on every machine."""
     about = {'torch': torch.__version__, 'quick': args.quick} if name in COUNTS else metadata(args)
     rows = filled_up(function(args.quick))
     numbers = args.out / f'{name}.json'
@@ -132,7 +132,7 @@ def leave_table(name: str, function: Callable[[bool], list[Row]], args: argparse
 
 
 def metadata(args: argparse.Namespace) -> dict[str, Any]:
-    """What one needs to know to read the numbers."""
+    """Return the metadata that the numbers depend on."""
     return {
         'torch': torch.__version__,
         'python': platform.python_version(),

@@ -1,4 +1,4 @@
-"""Which sampler and which losses fit the classes of a data set: rules of thumb, with the numbers they follow from."""
+"""Suggestions of samplers and losses for the classes of a data set: rules of thumb, with their numbers."""
 
 import math
 from dataclasses import asdict, dataclass, field
@@ -13,56 +13,56 @@ from mmengine.config import Config
 from mmseg_nondecomp.class_index import ClassIndex
 
 WORTH_IT = 1.5
-"""How many times as often the rarest class has to be seen for a sampler to be suggested."""
+"""Minimum factor by which a sampler has to increase the frequency of the rarest class to be suggested."""
 MOST_REPEATS = 10
-"""How many times as often as in a plain pass the images of the rarest class may come with equibatch."""
+"""Maximum factor by which equibatch may repeat the images of the rarest class, compared with uniform sampling."""
 IMBALANCED = 10
-"""From which ratio of pixels on a loss is suggested that counts classes alike."""
+"""Ratio of pixels above which a loss with equal class weights is suggested."""
 COVERAGE = 0.95
-"""The share of the classes that should be in the set of the Lovász loss."""
+"""Share of the classes that the set of the Lovász loss should contain."""
 MOST_BATCHES = 32
-"""Batches in that set: what the model predicted longer ago says little about it now."""
+"""Maximum number of batches in that set; older predictions are too different from the present ones."""
 LOVASZ_WEIGHT = 3
-"""Of the Lovász loss beside cross-entropy, without a memory: configs/long_tail_shapes/README.md."""
+"""Weight of the Lovász loss added to cross-entropy, without a memory; see configs/long_tail_shapes/README.md."""
 
 
 @dataclass(frozen=True)
 class Advice:
-    """Something to do, and lines for a config."""
+    """Suggestion with lines for a config."""
 
     title: str
     why: str
     lines: str = ''
     numbers: dict[str, Any] = field(default_factory=dict)
-    """What it follows from, as in the text."""
+    """Numbers that the suggestion follows from, as in the text."""
 
 
 @dataclass(frozen=True)
 class Sightings:
-    """How likely one draw shows each class that is present, float64 [C]."""
+    """Probability that one draw contains each present class, float64 [C]."""
 
     in_image: np.ndarray
-    """A share of all images: one that is drawn uniformly holds the class."""
+    """Probability that a uniformly drawn image contains the class."""
     in_crop: np.ndarray
-    """It is in a random crop of it, too; the same without crops."""
+    """Probability that a random crop of it contains the class; the same as ``in_image`` without crops."""
     in_image_equi: np.ndarray
-    """An image that equibatch draws holds the class."""
+    """Probability that an image drawn by equibatch contains the class."""
     in_crop_equi: np.ndarray
-    """It is in the crop of it, which is moved to the class that the image was drawn for."""
+    """Probability that its crop, which is moved to the sampled class, contains the class."""
 
 
 @dataclass(frozen=True)
 class Crop:
-    """The random crop of a training pipeline."""
+    """Random crop of a training pipeline."""
 
     size: tuple[int, int]
     pipeline: list[dict[str, Any]]
     wrappers: tuple[str, ...]
-    """Where the data set with this pipeline stands in those around it: ``dataset`` or ``datasets`` of each."""
+    """Path to the data set with this pipeline: ``dataset`` or ``datasets`` of each wrapper."""
 
 
 def advise(index: ClassIndex, stats: dict[str, Any], cfg: Config, batch_size: int) -> list[Advice]:
-    """Which sampler and which losses fit the training data."""
+    """Return suggestions of samplers and losses for the training data."""
     names = [index.class_names[c] for c in index.present_classes]
     crop = find_crop(cfg.train_dataloader.dataset) if stats['unit'] == 'pixels' else None
     seen = sightings(index, crop)
@@ -71,22 +71,22 @@ def advise(index: ClassIndex, stats: dict[str, Any], cfg: Config, batch_size: in
     if not losses and stats['unit'] == 'pixels':
         ratio = stats['imbalance']['items']
         why = f'The most frequent class has {number(ratio)} times the pixels of the rarest one, less than {IMBALANCED}'
-        losses = [Advice('Loss: cross-entropy will do', f'{why} times.', numbers={'imbalance': ratio})]
+        losses = [Advice('Loss: cross-entropy is sufficient', f'{why} times.', numbers={'imbalance': ratio})]
     elif not losses:
         losses = [Advice('Loss: no suggestion', f'The rules are for pixels of label maps, not for {stats["unit"]}.')]
     return [sampler, *losses]
 
 
 def sightings(index: ClassIndex, crop: Crop | None) -> Sightings:
-    """How likely each class is seen in a draw, by a uniform sampler and by equibatch.
+    """Return the probability of each class in one draw, of a uniform sampler and of equibatch.
 
-    Whether a crop shows a class is estimated as for one compact patch as large as the class is in an image: a patch
-    of side f somewhere in an image of side 1 meets a crop of side a in about a share (a + f)² of all cases.
+    The probability that a crop contains a class is estimated for one compact patch of the class's size: a patch of side
+    f in an image of side 1 intersects a crop of side a with a probability of about (a + f)².
     """
     present = index.present_classes
     images = index.images_per_class
     row = np.repeat(np.arange(len(index)), np.diff(index.starts))
-    # Equibatch draws one of the images of a class in a turn, so an image comes as often as its classes make it.
+    # Equibatch draws an image of each class in turn, so the frequency of an image depends on its classes.
     drawn = np.bincount(row, 1 / images[index.classes], len(index)) / len(present)
     in_image = images[present] / len(index)
     in_image_equi = np.bincount(index.classes, drawn[row], index.n_classes)[present]
@@ -108,7 +108,7 @@ def sightings(index: ClassIndex, crop: Crop | None) -> Sightings:
 def advise_sampler(
     names: list[str], seen: Sightings, crop: Crop | None, cfg: Config, stats: dict[str, Any]
 ) -> tuple[Advice, np.ndarray]:
-    """The sampler, and how likely a draw of it shows each class."""
+    """Return the suggested sampler and the probability of each class in one of its draws."""
     rarest = int(seen.in_crop.argmin())
     name, at_rarest = names[rarest], {key: float(values[rarest]) for key, values in asdict(seen).items()}
     gain = at_rarest['in_crop_equi'] / at_rarest['in_crop']
@@ -122,17 +122,17 @@ def advise_sampler(
         equi += f' and {one_of(at_rarest["in_crop_equi"], "crops")}'
         sampler += ' with RandomCropOnClass'
     why = (
-        f'Drawn uniformly, {code(name)} is in {plain}. {sampler} gives each of the {len(names)} classes its turn and '
-        f'would make that {equi}: {gain:.1f} times as often (suggested from {WORTH_IT} on).'
+        f'With uniform sampling, {code(name)} is in {plain}. {sampler} takes the {len(names)} classes in turn, which '
+        f'gives {equi}: {gain:.1f} times as often (suggested from {WORTH_IT} times on).'
     )
     if gain < WORTH_IT:
-        return Advice('Sampler: as it is', why + in_all_images(stats), numbers=numbers), seen.in_crop
+        return Advice('Sampler: no change', why + in_all_images(stats), numbers=numbers), seen.in_crop
     sampler, shown = 'EquiBatchSampler', seen.in_crop_equi
     if repeats > MOST_REPEATS and stats['unit'] == 'pixels':
         why += (
-            f' But the images of {code(name)} would come {number(repeats)} times as often as now (limit: '
-            f'{MOST_REPEATS}), and training may learn them by heart. IoUAdaptiveSampler draws half of the images '
-            'uniformly and prefers a class only as long as its IoU in training is low.'
+            f' But the images of {code(name)} would be drawn {number(repeats)} times as often as now (limit: '
+            f'{MOST_REPEATS}), and the model may memorise them. IoUAdaptiveSampler draws half of the images uniformly '
+            'and prefers a class only while its training IoU is low.'
         )
         sampler, shown = 'IoUAdaptiveSampler', (seen.in_crop + seen.in_crop_equi) / 2  # while all IoU are equal
     lines = sampler_lines(sampler, crop, cfg)
@@ -140,32 +140,31 @@ def advise_sampler(
 
 
 def one_of(share: float, things: str) -> str:
-    """A share in words."""
+    """Return a share in words."""
     return f'{percent(share)} % of the {things}' if share > 0.5 else f'one of {number(1 / share)} {things}'
 
 
 def in_all_images(stats: dict[str, Any]) -> str:
-    """A word on the classes for which the order of the images is all the same."""
+    """Return a note on the classes that occur in every image."""
     even = 1 / sum(row['images'] > 0 for row in stats['classes'])
     names = [r['name'] for r in stats['classes'] if r['images'] == stats['n_images'] and r['item_share'] < even]
     if not names or stats['unit'] != 'pixels':
         return ''
     return (
-        f' For {named(names)}, in every image, no order of images changes anything; a crop that looks for the class '
-        '(RandomCropOnClass) may.'
+        f' Samplers have no effect on {named(names)}, in every image; a crop on the class (RandomCropOnClass) may help.'
     )
 
 
 def advise_lovasz(stats: dict[str, Any], shown: np.ndarray, batch_size: int, cfg: Config) -> list[Advice]:
-    """Lovász-Softmax with a memory that holds nearly all classes."""
+    """Suggest Lovász-Softmax with a memory that contains nearly all classes."""
     ratio = stats['imbalance']['items']
     if stats['unit'] != 'pixels' or ratio < IMBALANCED:
         return []
     expected, batches = expected_classes(shown, batch_size), batches_until_covered(shown, batch_size)
     why = (
-        f'The most frequent class has {number(ratio)} times the pixels of the rarest one, and both count the same in '
-        f'the mIoU (suggested from {IMBALANCED} times on). A batch of {batch_size}, drawn as above, is expected to '
-        f'show {expected:.1f} of {len(shown)} classes'
+        f'The most frequent class has {number(ratio)} times the pixels of the rarest one, and both count equally in '
+        f'the mIoU (suggested from {IMBALANCED} times on). A batch of {batch_size}, sampled as above, is expected to '
+        f'contain {expected:.1f} of {len(shown)} classes'
     )
     memory = batches - 1 if batches <= MOST_BATCHES else 0
     coverage = f'{100 * COVERAGE:g} %'
@@ -175,12 +174,12 @@ def advise_lovasz(stats: dict[str, Any], shown: np.ndarray, batch_size: int, cfg
     elif memory:
         why += (
             f'; {needed}: the present one and `memory={memory}`. The weight is {LOVASZ_WEIGHT} (of the recipe in '
-            f'configs/long_tail_shapes) times {batches}, since a memory makes gradients smaller by that.'
+            f'configs/long_tail_shapes) times {batches}, since the memory divides gradients by {batches}.'
         )
     else:
         why += (
-            f'; {needed}, too many for a memory (limit: {MOST_BATCHES}), as it would hold what the model predicted '
-            'long ago. Larger batches help.'
+            f'; {needed}, too many for a memory (limit: {MOST_BATCHES}), which would contain outdated predictions. '
+            'Larger batches help.'
         )
     loss: dict[str, Any] = dict(type='LovaszSoftmaxLoss')
     if memory:
@@ -188,11 +187,11 @@ def advise_lovasz(stats: dict[str, Any], shown: np.ndarray, batch_size: int, cfg
     loss['loss_weight'] = float(LOVASZ_WEIGHT * (memory + 1))
     lines = loss_lines([cross_entropy(cfg), loss], cfg)
     numbers = {'imbalance': ratio, 'batch_size': batch_size, 'expected_classes': expected, 'batches': batches}
-    return [Advice('Loss: LovaszSoftmaxLoss beside cross-entropy', why, lines, numbers)]
+    return [Advice('Loss: LovaszSoftmaxLoss added to cross-entropy', why, lines, numbers)]
 
 
 def advise_max_pooling(stats: dict[str, Any], cfg: Config) -> list[Advice]:
-    """Loss max-pooling where many pixels are of few classes."""
+    """Suggest loss max-pooling if few classes hold most of the pixels."""
     n_present = sum(row['images'] > 0 for row in stats['classes'])
     limit = min(0.01, 1 / (5 * n_present))
     rare = [row['item_share'] for row in stats['classes'] if row['images'] and row['item_share'] < limit]
@@ -201,21 +200,21 @@ def advise_max_pooling(stats: dict[str, Any], cfg: Config) -> list[Advice]:
     why = (
         f'Classes below {100 * limit:.2g} % of the pixels (1 %, or a fifth of an even share if that is less): '
         f'{len(rare)} of {n_present}. In total they have {percent(sum(rare))} % of the pixels, and of the weight '
-        'in a mean over pixels. This loss lets hard pixels weigh more, whatever their class; p = 1.3 and ratio = 0.25 '
-        'are those of its paper. Its gradients are larger: with SGD, see tools/gradient_scale.py for the learning rate.'
+        'in a mean over pixels. This loss gives hard pixels larger weights, whatever their class; p = 1.3 and ratio = '
+        '0.25 are those of its paper. Its gradients are larger: for SGD, tools/gradient_scale.py shows by how much.'
     )
     loss = dict(type='LossMaxPooling', p=1.3, ratio=0.25)
     numbers = {'limit': limit, 'rare_classes': len(rare), 'rare_share': sum(rare)}
-    return [Advice('Loss: LossMaxPooling in place of cross-entropy', why, loss_lines([loss], cfg), numbers)]
+    return [Advice('Loss: LossMaxPooling instead of cross-entropy', why, loss_lines([loss], cfg), numbers)]
 
 
 def expected_classes(shown: np.ndarray, n_draws: int) -> float:
-    """How many classes so many draws are expected to show."""
+    """Return the expected number of classes in a number of draws."""
     return float((1 - (1 - shown) ** n_draws).sum())
 
 
 def batches_until_covered(shown: np.ndarray, batch_size: int) -> int:
-    """How many batches are expected to show nearly all classes."""
+    """Return the number of batches that are expected to contain nearly all classes."""
     low, high = 0, 1
     while expected_classes(shown, high * batch_size) < COVERAGE * len(shown):
         low, high = high, 2 * high
@@ -227,7 +226,7 @@ def batches_until_covered(shown: np.ndarray, batch_size: int) -> int:
 
 
 def find_crop(dataset: dict[str, Any], wrappers: tuple[str, ...] = ()) -> Crop | None:
-    """The first random crop in the pipelines of a data set and of those that it wraps."""
+    """Return the first random crop in the pipelines of a data set and of the data sets that it wraps."""
     for step in dataset.get('pipeline') or []:
         if str(step['type']).rpartition('.')[2] in ('RandomCrop', 'RandomCropOnClass'):
             size = step['crop_size']
@@ -239,7 +238,7 @@ def find_crop(dataset: dict[str, Any], wrappers: tuple[str, ...] = ()) -> Crop |
 
 
 def head_lines(cfg: Config, path: str) -> str:
-    """What a config begins with that stands beside the given one and changes it."""
+    """Return the first lines of a config that inherits the given one."""
     imports = (cfg.get('custom_imports') or {}).get('imports') or []
     imports = [imports] if isinstance(imports, str) else list(imports)
     lines = [f'_base_ = {spelled([f"./{Path(path).name}"])}']
@@ -250,9 +249,9 @@ def head_lines(cfg: Config, path: str) -> str:
 
 
 def sampler_lines(name: str, crop: Crop | None, cfg: Config) -> str:
-    """Lines for a config with a class-driven sampler, and with a crop that knows of its class."""
+    """Return config lines for a class-driven sampler and a crop for the sampled class."""
     loop = cfg.get('train_cfg') or {}
-    # MMEngine takes `_delete_` for an argument where there is nothing to delete.
+    # Without something to delete, MMEngine passes `_delete_` on as an argument.
     delete = dict(_delete_=True) if 'sampler' in cfg.train_dataloader else {}
     sampler: dict[str, Any] = {**delete, 'type': name}
     if loop.get('by_epoch') or 'EpochBased' in str(loop.get('type')):
@@ -261,7 +260,7 @@ def sampler_lines(name: str, crop: Crop | None, cfg: Config) -> str:
     if crop is not None:
         steps = [with_class(step) for step in crop.pipeline]
         lines += ['train_pipeline = [', *(f'    {spelled(step)},' for step in steps), ']']
-        if 'datasets' in crop.wrappers:  # MMEngine replaces a list as a whole.
+        if 'datasets' in crop.wrappers:  # MMEngine replaces lists as a whole.
             loader.append('    # and `pipeline=train_pipeline` in each data set that is joined')
         else:
             nested = 'dict(dataset=' * len(crop.wrappers) + 'dict(pipeline=train_pipeline)' + ')' * len(crop.wrappers)
@@ -274,13 +273,13 @@ def sampler_lines(name: str, crop: Crop | None, cfg: Config) -> str:
 
 
 def with_class(step: dict[str, Any]) -> dict[str, Any]:
-    """The stock crop as one that holds the sampled class; it takes the same arguments."""
+    """Return the stock crop as a crop for the sampled class, with the same arguments."""
     is_crop = str(step['type']).rpartition('.')[2] == 'RandomCrop'
     return {**step, 'type': 'RandomCropOnClass'} if is_crop else step
 
 
 def loss_lines(losses: list[dict[str, Any]], cfg: Config) -> str:
-    """Lines for a config with these losses, where its head takes them."""
+    """Return config lines for these losses in the head."""
     head = (cfg.get('model') or {}).get('decode_head')
     lines = ['losses = [', *(f'    {spelled(loss)},' for loss in losses), ']']
     if isinstance(head, dict) and 'loss_decode' in head:
@@ -289,7 +288,7 @@ def loss_lines(losses: list[dict[str, Any]], cfg: Config) -> str:
 
 
 def cross_entropy(cfg: Config) -> dict[str, Any]:
-    """The cross-entropy of the config, or the stock one."""
+    """Return the cross-entropy of the config, or the stock one."""
     head = (cfg.get('model') or {}).get('decode_head')
     losses = head.get('loss_decode') if isinstance(head, dict) else None
     for loss in losses if isinstance(losses, list) else [losses]:
@@ -299,12 +298,12 @@ def cross_entropy(cfg: Config) -> dict[str, Any]:
 
 
 def plain_dict(value: Any) -> Any:
-    """A part of a config as a dict of Python."""
+    """Return a part of a config as a Python dict."""
     return value.to_dict() if hasattr(value, 'to_dict') else value
 
 
 def spelled(value: Any) -> str:
-    """A value as configs spell it."""
+    """Return a value in the syntax of configs."""
     if isinstance(value, dict) and all(isinstance(key, str) and key.isidentifier() for key in value):
         return f'dict({", ".join(f"{key}={spelled(item)}" for key, item in value.items())})'
     if isinstance(value, list):
@@ -313,17 +312,17 @@ def spelled(value: Any) -> str:
 
 
 def told(advice: list[Advice], head: str) -> str:
-    """The suggestions as markdown."""
+    """Return the suggestions as Markdown."""
     if not advice:
-        return 'Samplers and losses are for training: suggestions come with `--split train`.'
-    parts = ['## What fits', 'Rules of thumb; only training can tell what is gained: tools/compare.py.']
+        return 'Suggestions are for training and come with `--split train`.'
+    parts = ['## Suggestions', 'These are rules of thumb; measure the gain with tools/compare.py.']
     if any(item.lines for item in advice):
-        parts += ['The lines below go, with one of the losses, into a config that begins with', block(head)]
+        parts += ['Add the lines below, with one of the losses, to a config that starts with', block(head)]
     for item in advice:
         parts += [f'### {item.title}', item.why, *([block(item.lines)] if item.lines else [])]
     return '\n\n'.join(parts)
 
 
 def block(code: str) -> str:
-    """Lines of a config in markdown."""
+    """Return lines of a config as Markdown."""
     return f'```python\n{code}\n```'

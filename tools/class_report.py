@@ -1,4 +1,4 @@
-"""The numbers of a class index, as a table and as a picture."""
+"""Statistics of a class index, as a table and as a picture."""
 
 from pathlib import Path
 from typing import Any
@@ -10,17 +10,17 @@ from mmseg_nondecomp.class_index import ClassIndex
 
 PIXELS_COLOR, IMAGES_COLOR, LINE_COLOR = '#4c72b0', '#a3a9b3', '#444444'
 INCHES_PER_LABEL = 0.125
-"""Below that, names in the picture would overlap."""
+"""Minimum width in inches per class; below it, names in the picture overlap."""
 MAX_WIDTH = 20
-"""Inches; with more classes than fit, the picture names some of them."""
+"""Maximum width in inches; if more classes exist than fit, only some are named."""
 SMALL = 0.01
-"""A share of images too small to see on a linear axis."""
+"""Share of images below which a logarithmic axis is used."""
 MAX_NAME = 22
-"""Letters of a name in the picture."""
+"""Maximum number of letters of a name in the picture."""
 
 
 def statistics(index: ClassIndex) -> dict[str, Any]:
-    """How often each class occurs, from frequent to rare, and what follows for the data set; shares from 0 to 1."""
+    """Return the frequency of each class, from frequent to rare, and summary statistics; shares are from 0 to 1."""
     images, items = index.images_per_class, index.items_per_class
     present = index.present_classes
     is_labelled = index.places.shape[1] > 0
@@ -52,7 +52,7 @@ def statistics(index: ClassIndex) -> dict[str, Any]:
 
 
 def markdown(stats: dict[str, Any]) -> str:
-    """The classes from frequent to rare, and below them the data set."""
+    """Return a table of the classes from frequent to rare, followed by a summary of the data set."""
     unit = stats['unit']
     lines = [
         f'| number | class | images | % of images | {unit} | % of {unit} | {unit} per image |',
@@ -83,7 +83,7 @@ def markdown(stats: dict[str, Any]) -> str:
 
 
 def draw_long_tail(stats: dict[str, Any], path: Path) -> None:
-    """Bars for each class that is present, from frequent to rare: its share of pixels, and of images."""
+    """Draw bars of the shares of pixels and images of each present class, from frequent to rare."""
     import matplotlib
 
     matplotlib.use('Agg')
@@ -108,7 +108,7 @@ def draw_long_tail(stats: dict[str, Any], path: Path) -> None:
 
 
 def draw_shares(axis: Any, title: str, shares: list[float], color: str, is_log: bool) -> None:
-    """One bar for each share, in percent."""
+    """Draw one bar for each share, in percent."""
     axis.bar(np.arange(len(shares)), [100 * share for share in shares], color=color, width=0.8)
     if is_log:
         axis.set_yscale('log')
@@ -124,14 +124,14 @@ def draw_shares(axis: Any, title: str, shares: list[float], color: str, is_log: 
 
 
 def title_of(stats: dict[str, Any]) -> str:
-    """What is in the picture."""
+    """Return the title of the picture."""
     absent = len(stats['absent'])
     left_out = f' ({absent} in no image left out)' if absent else ''
     return f'{len(stats["classes"]) - absent} classes{left_out} in {grouped(stats["n_images"])} images'
 
 
 def percent(share: float) -> str:
-    """A share in percent, with two or three digits that count."""
+    """Return a share in percent, with two or three significant digits."""
     value = 100 * share
     if value >= 10 or value == 0:
         return f'{value:.1f}'
@@ -139,17 +139,17 @@ def percent(share: float) -> str:
 
 
 def number(value: float) -> str:
-    """A positive number with at least two digits that count."""
+    """Return a positive number with at least two significant digits."""
     return grouped(round(value)) if value >= 10 else f'{value:.2g}'
 
 
 def grouped(value: int) -> str:
-    """An integer with its digits in groups of three."""
+    """Return an integer with its digits in groups of three."""
     return f'{value:_}'.replace('_', ' ')
 
 
 def named(names: list[str], most: int = 4) -> str:
-    """Names in a row, the first few if there are many."""
+    """Return a list of names, shortened if there are many."""
     shown = [code(name) for name in names[:most]]
     if len(names) > most:
         return f'{", ".join(shown)} and {len(names) - most} more'
@@ -157,6 +157,6 @@ def named(names: list[str], most: int = 4) -> str:
 
 
 def short(name: str) -> str:
-    """A name that leaves room for the picture."""
+    """Return a name, shortened to fit the picture."""
     name = in_one_line(name)
     return name if len(name) <= MAX_NAME else f'{name[: MAX_NAME - 1]}…'

@@ -1,8 +1,8 @@
-"""How often each class occurs, and which sampler and loss fit: ``python tools/class_stats.py CONFIG``.
+"""Class frequencies and suggestions of a sampler and a loss: ``python tools/class_stats.py CONFIG``.
 
-Counts the classes of a data set as training sees them and writes a table (class_stats.md), the same numbers
-(class_stats.json) and a picture of the long tail (class_stats.png). For the training split it says what follows from
-the numbers, with lines for a config. The counts are kept for the samplers, which ask for the same ones.
+Counts the classes of a data set as used in training and writes a table (class_stats.md), the same numbers
+(class_stats.json) and a picture of the long tail (class_stats.png). For the training split it adds suggestions with
+config lines. The counts are cached and shared with the samplers.
 """
 
 import argparse
@@ -17,22 +17,22 @@ from mmengine.config import Config, DictAction
 from mmengine.registry import DATASETS, init_default_scope
 from whole_file import whole_file, write_whole
 
-import mmseg_nondecomp  # noqa: F401  registers the samplers, and lets configs of both stacks load: before any config
+import mmseg_nondecomp  # noqa: F401  registers the samplers and makes configs of both stacks loadable; import it before any config
 from mmseg_nondecomp.class_index import ClassIndex, index_classes
 
 MISTAKES = (OSError, ValueError, TypeError, KeyError, ImportError, SyntaxError)
-"""What a wrong config, or data that it does not fit, raises."""
+"""Exceptions raised for an invalid config or for data that does not match it."""
 
 
 def main() -> None:
-    """Count, suggest, print and write."""
+    """Count the classes; print and write the table, the picture and the suggestions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('config')
     parser.add_argument('--split', choices=['train', 'val', 'test'], default='train')
     parser.add_argument('--out', type=Path, help='default: work_dirs/class_stats/<name of the config>')
-    parser.add_argument('--cache-dir', type=Path, help='where counts are kept (default: ~/.cache/mmseg_nondecomp)')
-    parser.add_argument('--num-workers', type=int, help='processes that count (default: as many as it is worth)')
-    parser.add_argument('--batch-size', type=int, help='images of a batch (default: that of the config)')
+    parser.add_argument('--cache-dir', type=Path, help='cache folder of the counts (default: ~/.cache/mmseg_nondecomp)')
+    parser.add_argument('--num-workers', type=int, help='counting processes (default: by the size of the data)')
+    parser.add_argument('--batch-size', type=int, help='images per batch (default: that of the config)')
     parser.add_argument('--cfg-options', nargs='+', action=DictAction, default={}, metavar='KEY=VALUE')
     args = parser.parse_args()
     if args.batch_size is not None and args.batch_size < 1:
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def read(args: argparse.Namespace) -> tuple[Config, ClassIndex]:
-    """The config with the command line's settings in it, and the class index of its data set."""
+    """Return the config with the settings of the command line, and the class index of its data set."""
     cfg = Config.fromfile(args.config)
     cfg.merge_from_dict(args.cfg_options)
     init_default_scope(cfg.get('default_scope') or 'mmseg')
@@ -78,7 +78,7 @@ def read(args: argparse.Namespace) -> tuple[Config, ClassIndex]:
 
 
 def in_one_line(error: BaseException) -> str:
-    """The message of an error, without the traceback that a worker process puts before it."""
+    """Return the message of an error without the traceback that a worker process prepends."""
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
     return ' '.join(text.rpartition(f'\n{type(error).__name__}: ')[2].split())
 

@@ -1,4 +1,4 @@
-"""The part of MMSegmentation's command line that training and testing share."""
+"""Options of MMSegmentation's command line common to training and testing."""
 
 import argparse
 import gc
@@ -10,14 +10,14 @@ import torch
 from mmengine.config import Config, DictAction
 from mmengine.device import get_device
 
-import mmseg_nondecomp  # noqa: F401  registers the losses, and lets checkpoints and configs load: before any config
+import mmseg_nondecomp  # noqa: F401  registers the losses and makes checkpoints and configs loadable; import it before any config
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """A parser with the options that ``tools/train.py`` and ``tools/test.py`` have in common."""
+    """Return a parser with the options common to ``tools/train.py`` and ``tools/test.py``."""
     result = argparse.ArgumentParser(description=description)
-    result.add_argument('config', help='the config file')
-    result.add_argument('--work-dir', help='where logs and checkpoints go (default: work_dirs/<name of the config>)')
+    result.add_argument('config', help='config file')
+    result.add_argument('--work-dir', help='folder for logs and checkpoints (default: work_dirs/<name of the config>)')
     result.add_argument(
         '--cfg-options',
         nargs='+',
@@ -31,7 +31,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def load_config(args: argparse.Namespace) -> Config:
-    """The config with the command line's settings in it."""
+    """Return the config with the settings of the command line."""
     os.environ.setdefault('LOCAL_RANK', str(args.local_rank))
     cfg = Config.fromfile(args.config)
     cfg.launcher = args.launcher
@@ -47,9 +47,9 @@ def load_config(args: argparse.Namespace) -> Config:
 
 
 def start_processes_on_the_cpu(cfg: Config) -> None:
-    """Join the processes with gloo: MMEngine's own launchers and its wrapper of the model ask for a GPU.
+    """Initialise the process group with gloo, since MMEngine's launchers and model wrapper require a GPU.
 
-    As there, ``env_cfg.dist_cfg.timeout`` is how many seconds a process waits for the others before it gives up.
+    As there, ``env_cfg.dist_cfg.timeout`` is the number of seconds that a process waits for the others.
     """
     seconds = cfg.get('env_cfg', {}).get('dist_cfg', {}).get('timeout')
     torch.distributed.init_process_group('gloo', timeout=seconds and timedelta(seconds=seconds))
@@ -65,10 +65,10 @@ def start_processes_on_the_cpu(cfg: Config) -> None:
 
 
 def leave_processes() -> None:
-    """Part from the other processes, if there are any, after the last reference to a Runner is gone.
+    """Destroy the process group, if there is one, after the last reference to a Runner is gone.
 
-    What its model keeps of the group would be torn down with the interpreter, where a thread of gloo that is still
-    there aborts a program that has done its work: one in four, on two cores.
+    Otherwise the interpreter destroys the model's references to the group at exit, where a running gloo thread aborts
+    the finished program (one in four on two cores).
     """
     if torch.distributed.is_initialized():
         gc.collect()  # a Runner and its hooks refer to each other

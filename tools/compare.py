@@ -1,9 +1,9 @@
 """Train configs with paired seeds and compare them: ``python tools/compare.py CONFIG... --seeds 0 1 2``.
 
-Every seed gives each config the same initial weights and the same images. Trainings run side by side, one thread each.
-It leaves numbers (``results.json``), tables (``results.md``) and one page with everything (``report.html``) in the
-folder ``--out``. What has been trained before is not trained again, and what was stopped goes on from its last
-checkpoint, unless its settings have changed.
+For each seed all configs use the same initial weights and images. Runs are parallel, one thread each. The folder
+``--out`` receives numbers (``results.json``), tables (``results.md``) and one page with everything (``report.html``).
+Finished runs are not repeated, and interrupted ones resume from their last checkpoint, unless their settings have
+changed.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from mmengine.config import DictAction
 
 
 def main() -> None:
-    """Parse the command line, train what is missing, write the report."""
+    """Parse the command line, do the missing runs and write the report."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('configs', nargs='+', help='configs; the others are compared with the first')
     parser.add_argument('--seeds', nargs='+', type=int, default=[0])
@@ -31,17 +31,17 @@ def main() -> None:
         nargs='+',
         choices=SCHEDULES,
         default=['short'],
-        help='short: as long as the config says; long: five times as long',
+        help='short: the length in the config; long: five times that',
     )
     parser.add_argument('--lrs', nargs='+', type=float, help='learning rates to try (default: those of the configs)')
     parser.add_argument('--cfg-options', nargs='+', action=DictAction, default={}, metavar='KEY=VALUE')
     parser.add_argument('--out', type=Path, default=Path('work_dirs/compare'))
-    parser.add_argument('--jobs', type=int, default=os.cpu_count(), help='trainings at a time (default: one per core)')
+    parser.add_argument('--jobs', type=int, default=os.cpu_count(), help='parallel runs (default: one per core)')
     args = parser.parse_args()
     missing = [config for config in args.configs if not Path(config).is_file()]
     if missing:
         parser.error(f'no such config: {", ".join(missing)}')
-    given = {**vars(args), 'configs': [Path(config).stem for config in args.configs]}  # which name the trainings
+    given = {**vars(args), 'configs': [Path(config).stem for config in args.configs]}  # they name the runs
     for name in ('configs', 'seeds', 'schedule', 'lrs'):
         values = given[name] or []
         if len(set(values)) < len(values):

@@ -1,9 +1,9 @@
-"""Write the results of configs where OpenMMLab's tools look for them: ``python tools/fill_metafile.py [--check]``.
+"""Write results of configs to the metafile that OpenMMLab's tools read: ``python tools/fill_metafile.py [--check]``.
 
-``configs/long_tail_shapes/metafile.yml`` names every config of its folder. Those for which there are rows in
-``benchmarks/reproduce/table2.json`` get the mIoU that they reach as they are (the short schedule), the mean over seeds.
-``python tools/reproduce.py table2 --seeds 0 1 2`` writes that file; a ``results.json`` of ``tools/compare.py`` can take
-its place. With ``--check`` nothing is written, and it is an error if something would be.
+``configs/long_tail_shapes/metafile.yml`` lists every config of its folder. Configs with rows in
+``benchmarks/reproduce/table2.json`` get their mean mIoU over seeds at the short schedule. ``python tools/reproduce.py
+table2 --seeds 0 1 2`` writes that file; a ``results.json`` of ``tools/compare.py`` can replace it. With ``--check``
+nothing is written, and an outdated file is an error.
 """
 
 import argparse
@@ -24,7 +24,7 @@ TASK = {'Task': 'Semantic Segmentation', 'Dataset': 'LongTailShapes'}
 
 
 def main() -> None:
-    """Write the metafile, or look whether it is as it would be written."""
+    """Write the metafile, or check that it is up to date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--check', action='store_true', help='write nothing; fail if the file is out of date')
     args = parser.parse_args()
@@ -42,10 +42,10 @@ def main() -> None:
 
 
 def metafile(root: Path) -> str:
-    """The text of the metafile, with the results that there are.
+    """Return the text of the metafile with the available results.
 
     Raises:
-        ValueError: If there are results of what is no config of the folder.
+        ValueError: If there are results without a config in the folder.
     """
     results = results_of(root / RESULTS)
     configs = sorted(path.stem for path in (root / FOLDER).glob('*.py'))
@@ -63,7 +63,7 @@ def metafile(root: Path) -> str:
 
 
 def model(name: str, row: dict[str, str] | None) -> dict[str, Any]:
-    """What is known of a config."""
+    """Return the entry of a config."""
     entry = {'Name': name, 'In Collection': COLLECTION, 'Config': f'{FOLDER}/{name}.py'}
     if row is None:
         return entry
@@ -73,7 +73,7 @@ def model(name: str, row: dict[str, str] | None) -> dict[str, Any]:
 
 
 def results_of(path: Path) -> dict[str, dict[str, str]]:
-    """The rows of the short schedule by the names of their configs; none where there is no such file."""
+    """Return the rows of the short schedule by config name; empty if the file does not exist."""
     if not path.is_file():
         return {}
     report = json.loads(path.read_text())

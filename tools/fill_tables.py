@@ -1,13 +1,13 @@
 """Write the tables of the documentation from results: ``python tools/fill_tables.py [--check]``.
 
-A table of ``README.md``, ``docs/`` or ``configs/*/README.md`` stands between two comments::
+A table of ``README.md``, ``docs/`` or ``configs/*/README.md`` is between two comments::
 
     <!-- table: benchmarks/lmp.json columns="candidate, ms" where="measured=the weights of losses" -->
     <!-- end of table -->
 
-Its rows are those under "table" in the file, which is named from the root of the repository. ``columns`` chooses and
-orders columns, ``where`` the rows that have a text in a column; several conditions stand with a ``;`` between them.
-With ``--check`` nothing is written, and it is an error if something would be.
+Its rows are those under "table" in the file, whose path is relative to the root of the repository. ``columns`` selects
+and orders columns; ``where`` selects rows by the text in a column, with ``;`` between several conditions. With
+``--check`` nothing is written, and an outdated table is an error.
 """
 
 import argparse
@@ -29,7 +29,7 @@ END = '<!-- end of table -->'
 
 
 def main() -> None:
-    """Write the tables, or look whether they are as they would be written."""
+    """Write the tables, or check that they are up to date."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--check', action='store_true', help='write nothing; fail if a table is out of date')
     args = parser.parse_args()
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def outdated(root: Path) -> dict[Path, str]:
-    """The documents in which a table would change, and what they would become."""
+    """Return the documents with outdated tables, and their new text."""
     found = {}
     for document in sorted({path for pattern in DOCUMENTS for path in root.glob(pattern)}):
         text = document.read_text()
@@ -60,16 +60,16 @@ def outdated(root: Path) -> dict[Path, str]:
 
 
 def filled(text: str, root: Path) -> str:
-    """A document with its tables as the results have them.
+    """Return a document with its tables filled from the results.
 
     Raises:
-        ValueError: If a table has no end, or there are no such results.
+        ValueError: If a table has no end, or its results do not exist.
     """
     return '\n'.join(lines_of(text, root)) + ('\n' if text.endswith('\n') else '')
 
 
 def lines_of(text: str, root: Path) -> Iterator[str]:
-    """The lines of the document, those of tables anew."""
+    """Yield the lines of the document with new tables."""
     fence, begun = '', 0
     for place, line in enumerate(text.splitlines(), 1):
         if not begun and line.startswith(('```', '~~~')):
@@ -92,7 +92,7 @@ def lines_of(text: str, root: Path) -> Iterator[str]:
 
 
 def table_of(arguments: str, root: Path) -> str:
-    """The table that a comment asks for."""
+    """Return the table described by a comment."""
     name, *settings = shlex.split(arguments)
     chosen = dict(setting.partition('=')[::2] for setting in settings)
     if unknown := chosen.keys() - {'columns', 'where'}:
@@ -113,7 +113,7 @@ def table_of(arguments: str, root: Path) -> str:
 
 
 def rows_of(path: Path, name: str) -> list[dict[str, Any]]:
-    """The rows under "table" in a file of results."""
+    """Return the rows under "table" in a file of results."""
     if not path.is_file():
         raise ValueError(f'there is no {name}.')
     report = json.loads(path.read_text())
@@ -124,7 +124,7 @@ def rows_of(path: Path, name: str) -> list[dict[str, Any]]:
 
 
 def cell(value: Any) -> str:
-    """A number with three digits, or a text, of which nothing is taken for more than text."""
+    """Return a number with three significant digits, or a text with Markdown characters escaped."""
     return '' if value is None else escaped(number(value))
 
 

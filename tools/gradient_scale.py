@@ -1,9 +1,9 @@
-"""How loss max-pooling changes the gradient of a model: ``python tools/gradient_scale.py CONFIG [CHECKPOINT]``.
+"""Effect of loss max-pooling on the gradient of a model: ``python tools/gradient_scale.py CONFIG [CHECKPOINT]``.
 
-For several p, on the same training batches and the same weights (random ones without a checkpoint): the norm of the
-gradient relative to that of the plain mean, how much it varies from batch to batch, the sum of the pixel weights, the
-share of pixels at full weight, and the share of the gradient that the single most influential image contributes. With
-SGD, the first number tells by how much to lower the learning rate when the loss is switched; Adam divides it out.
+Measured for several p on the same training batches and weights (random without a checkpoint): the norm of the gradient
+relative to that of the plain mean, its variation over batches, the sum of the pixel weights, the share of pixels at
+full weight, and the largest share of the gradient from one image. With SGD, lower the learning rate by the first number
+when switching the loss; Adam normalises it.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def main() -> None:
 
 
 def measure(model: torch.nn.Module, logits: Tensor, label: Tensor, loss: LossMaxPooling) -> tuple[Tensor, list[float]]:
-    """The gradient of a batch as one vector; the sum of weights, the support, and the largest image's share."""
+    """Return the gradient of a batch as one vector; the sum of weights, the support, and the largest image share."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
 
     def gradient(value: Tensor) -> Tensor:
@@ -67,7 +67,7 @@ def measure(model: torch.nn.Module, logits: Tensor, label: Tensor, loss: LossMax
 
 
 def table(rows: dict[float, list[tuple[Tensor, list[float]]]]) -> str:
-    """One line for each p."""
+    """Return one row for each p."""
     lines = [
         '| p | gradient norm / mean loss | noise / signal | Σw* | support | largest image |',
         '|---|---|---|---|---|---|',

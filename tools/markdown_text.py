@@ -1,18 +1,18 @@
-"""Names in Markdown: whatever is in them, they are text."""
+"""Escaping of names in Markdown."""
 
 import re
 
 MARKS = re.compile(r'[\\`*<|~$]|&(?=#?\w+;)|\](?=[(\[])|(?<![^\W_])_|_(?![^\W_])')
-"""What could begin or end something else: code, emphasis, a tag, a cell, a formula, an entity, a link."""
+"""Characters with a meaning in Markdown: code, emphasis, tags, cells, formulas, entities, links."""
 
 
 def in_one_line(text: object) -> str:
-    """A text without line breaks, and without what terminals take for orders."""
+    """Return a text without line breaks and terminal control characters."""
     return ' '.join(''.join(letter if letter.isprintable() else ' ' for letter in str(text)).split())
 
 
 def escaped(text: object) -> str:
-    r"""A text as Markdown shows it.
+    r"""Return a text escaped for Markdown.
 
     Example:
         >>> print(escaped('<b> | tiny-unet_ce_lts [+0.1, +0.5]'))
@@ -22,7 +22,7 @@ def escaped(text: object) -> str:
 
 
 def code(text: object) -> str:
-    """A name as code, in more backticks than it has itself."""
+    """Return a name as code, delimited by more backticks than it contains."""
     name = in_one_line(text)
     fence = '`' * (1 + max(map(len, re.findall('`+', name)), default=0))
     space = ' ' if name.startswith('`') or name.endswith('`') or not name else ''

@@ -1,7 +1,7 @@
-"""Figures and numbers of the papers: ``python tools/reproduce.py NAME...``; without a name, the list of them.
+"""Reproduce figures and numbers of the papers: ``python tools/reproduce.py NAME...``; without a name, list them.
 
-Each reproduction writes ``<name>.png`` and ``<name>.json`` to the folder ``--out``, and prints its table and what was
-found. Where a paper's claim does not hold, it says so. In *-speed ratios count, on a machine that does nothing else.
+Each reproduction writes ``<name>.png`` and ``<name>.json`` to the folder ``--out``, and prints its table and findings,
+including claims that do not hold. In *-speed only ratios are meaningful, on an otherwise idle machine.
 """
 
 import argparse
@@ -17,15 +17,15 @@ from reproductions.catalogue import REPRODUCTIONS
 from whole_file import whole_file, write_whole
 
 DIGITS = 6
-"""Significant digits in the JSON: more than the experiments resolve, fewer than machines differ in."""
+"""Significant digits in the JSON: more than the experiments resolve, few enough to agree between machines."""
 
 
 def main() -> None:
-    """Run the reproductions that are named, or list them."""
+    """Run the named reproductions, or list all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('names', nargs='*', metavar='NAME', help='see --list')
-    parser.add_argument('--all', action='store_true', help='run all of them, which takes hours')
-    parser.add_argument('--list', action='store_true', help='which there are, what they show, how long they take')
+    parser.add_argument('--all', action='store_true', help='run all reproductions, which takes hours')
+    parser.add_argument('--list', action='store_true', help='list the reproductions with their content and duration')
     parser.add_argument('--seeds', nargs='+', type=int, default=list(range(10)))
     parser.add_argument('--out', type=Path, default=Path('benchmarks/reproduce'))
     args = parser.parse_args()
@@ -42,13 +42,13 @@ def main() -> None:
 
 
 def listing() -> str:
-    """What there is to run."""
+    """Return the list of reproductions."""
     lines = [f'{name} ({e.source}; {e.takes})\n    {e.shows}' for name, e in REPRODUCTIONS.items()]
     return '\n'.join(['Times are of one seed on 2 cores; most grow with the number of --seeds.', *lines])
 
 
 def run(name: str, seeds: Sequence[int], out: Path) -> None:
-    """One reproduction, to its two files and the terminal."""
+    """Run one reproduction; write its two files and print its results."""
     done = REPRODUCTIONS[name].run(seeds)
     rows = [readable(row) for row in done.rows]
     report = {'metadata': metadata(seeds), 'found': done.found, 'table': rows, 'results': rounded(done.results)}
@@ -60,7 +60,7 @@ def run(name: str, seeds: Sequence[int], out: Path) -> None:
 
 
 def metadata(seeds: Sequence[int]) -> dict[str, Any]:
-    """What one needs to know to read the numbers."""
+    """Return the metadata that the numbers depend on."""
     return {
         'torch': torch.__version__,
         'python': platform.python_version(),
@@ -72,7 +72,7 @@ def metadata(seeds: Sequence[int]) -> dict[str, Any]:
 
 
 def rounded(value: Any) -> Any:
-    """The same nested lists and dicts with floats of a few significant digits."""
+    """Return the same nested lists and dicts with floats rounded to a few significant digits."""
     if isinstance(value, dict):
         return {key: rounded(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -81,7 +81,7 @@ def rounded(value: Any) -> Any:
 
 
 def readable(row: dict[str, Any]) -> dict[str, Any]:
-    """A row of the table with few digits, and a mean with its standard deviation in one cell."""
+    """Return a row of the table with few digits, and each mean and standard deviation in one cell."""
 
     def cell(value: Any) -> Any:
         if isinstance(value, dict):

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Builds a development environment: pinned packages, mmcv compiled with its ops, this package (editable).
-# Run it as often as you like: finished stages are skipped, and what an interrupted run left half-built is repaired.
+# Build a development environment: pinned packages, mmcv compiled with its ops, this package (editable).
+# Finished stages are skipped, and stages of an interrupted run are repeated.
 #   tools/setup_env.sh          .venv, with the stock OpenMMLab stack, as in requirements/lock.txt
-#   tools/setup_env.sh onedl    .venv-onedl, with the OneDL stack of requirements/onedl.txt in its place
+#   tools/setup_env.sh onedl    .venv-onedl, with the OneDL stack of requirements/onedl.txt instead
 #   PYTHON                      the interpreter to build with (default: python3.11)
 #   MAX_JOBS                    compiler processes for mmcv (default: one per core)
 set -euo pipefail
@@ -16,7 +16,7 @@ case $stack in
         all_pins() { cat "$lock"; }
         ;;
     onedl)
-        # mmdet would refuse this mmcv; what OneDL needs besides mm* is in the lock file.
+        # mmdet refuses this mmcv; OneDL's other requirements are in the lock file.
         venv=.venv-onedl mmcv=onedl-mmcv toolboxes="'onedl-mmsegmentation'" imports='mmseg.models, mmcv.ops'
         all_pins() { cat requirements/onedl.txt; grep -v '^mm' "$lock"; }
         ;;
@@ -30,7 +30,7 @@ pins() { all_pins | grep -E "$1"; }
 say() { printf '[setup] %s\n' "$*"; }
 works() { "$python" -c "$1" >/dev/null 2>&1; }
 
-# The environment is as good as the files that describe it; a change in them runs the stages again.
+# A change in the files that define the environment repeats the stages.
 fingerprint=$({ all_pins; cat pyproject.toml tools/setup_env.sh; } | sha256sum | cut -d' ' -f1)
 done_with() { [ -e "$venv/.stage-$1-$fingerprint" ]; }
 finish() { rm -f "$venv/.stage-$1-"*; touch "$venv/.stage-$1-$fingerprint"; }
@@ -59,7 +59,7 @@ if ! works 'import pip'; then
 fi
 install=("$python" -m pip --disable-pip-version-check --no-input install)
 
-run() {  # run LABEL COMMAND...: quiet but for a sign of life; the whole output only if it fails
+run() {  # run LABEL COMMAND...: show progress, and the output only if the command fails
     local label=$1 pid shown='' now
     shift
     "$@" >"$log" 2>&1 &
@@ -94,7 +94,7 @@ if ! done_with mmcv || ! works 'import mmcv._ext'; then
     export MMCV_WITH_OPS=1 MAX_JOBS=${MAX_JOBS:-$(nproc)}
     build=("${install[@]}" -v --no-build-isolation)
     run 'mmcv' "${build[@]}" "$(pins "^$mmcv==")"
-    # pip keeps wheels it has built: one that was once built without the ops has to be built anew.
+    # pip caches built wheels: one without the ops has to be rebuilt.
     works 'import mmcv._ext' || run 'mmcv' "${build[@]}" --no-cache-dir --force-reinstall --no-deps "$(pins "^$mmcv==")"
     works 'import mmcv._ext' || { say "mmcv was built without its ops; the log is $log" >&2; exit 1; }
     finish mmcv

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Builds .venv-mmpretrain: MMPretrain and torchvision on top of .venv, whose packages it sees.
-# They stay out of .venv, because MMSegmentation imports MMPretrain where it finds it, and torchvision has no CPU build
-# for every torch. A finished environment is left as it is.
+# Build .venv-mmpretrain: MMPretrain and torchvision on top of the packages of .venv.
+# They are not in .venv, because MMSegmentation imports MMPretrain if it is installed, and torchvision has no CPU build
+# for every torch. A finished environment is not changed.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,7 +19,7 @@ echo "[setup] MMPretrain in $venv"
 rm -rf "$venv"
 "$base/bin/python" -m venv "$venv"
 site_packages=$(cd "$venv"/lib/python*/site-packages && pwd)
-# It sees the packages of the main environment and this one, by relative paths, so that it can be moved.
+# Relative paths to the packages of the main environment and to this one keep the environment movable.
 printf '%s\n' "../../../../$base/lib/$(basename "$(dirname "$site_packages")")/site-packages" ../../../.. \
     >"$site_packages/base.pth"
 "$venv/bin/python" -m pip --disable-pip-version-check --no-input install --quiet --no-deps -r "$pins"

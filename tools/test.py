@@ -8,7 +8,7 @@ from mmengine.runner import Runner
 
 
 def draw_predictions(cfg: Config, args: argparse.Namespace) -> None:
-    """Let the config's visualisation hook show the predictions or save them to a folder."""
+    """Make the config's visualisation hook show the predictions or save them to a folder."""
     hook = cfg.get('default_hooks', {}).get('visualization')
     if hook is None:
         raise SystemExit(
@@ -36,12 +36,12 @@ def augment_at_test_time(cfg: Config) -> None:
 def main() -> None:
     """Parse the command line and evaluate."""
     arguments = parser('Evaluate a segmentation model')
-    arguments.add_argument('checkpoint', help='the checkpoint file')
-    arguments.add_argument('--out', help='a folder for the predictions, for evaluation elsewhere')
+    arguments.add_argument('checkpoint', help='checkpoint file')
+    arguments.add_argument('--out', help='folder for the predictions, for offline evaluation')
     arguments.add_argument('--show', action='store_true', help='show the predictions')
-    arguments.add_argument('--show-dir', help='a folder for pictures of the predictions')
+    arguments.add_argument('--show-dir', help='folder for pictures of the predictions')
     arguments.add_argument('--wait-time', type=float, default=2, help='seconds between the pictures of --show')
-    arguments.add_argument('--tta', action='store_true', help='augment at test time')
+    arguments.add_argument('--tta', action='store_true', help='test-time augmentation')
     args = arguments.parse_args()
     cfg = load_config(args)
     cfg.load_from = args.checkpoint

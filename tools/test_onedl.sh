@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Tests the package on OneDL, the maintained continuation of the OpenMMLab stack, in .venv-onedl: what meets MMCV,
-# MMEngine and MMSegmentation, by their classes, their configs and their checkpoints, and whole trainings. What is plain
-# PyTorch and NumPy does not change with them, and `make test` has tested it; nor do trainings that do the same once more
-# (tools/compare.py, tools/reproduce.py). What needs MMDetection is skipped: version 3.3.0 refuses OneDL's MMCV.
+# Test the package on OneDL, the maintained continuation of the OpenMMLab stack, in .venv-onedl: everything that uses
+# classes, configs or checkpoints of MMCV, MMEngine and MMSegmentation, and whole training runs. Code in plain PyTorch and
+# NumPy and further training runs (tools/compare.py, tools/reproduce.py) are left to `make test`. Tests that need
+# MMDetection are skipped: version 3.3.0 refuses OneDL's MMCV.
 #   PYTHON      the interpreter to build with (default: python3.11)
 #   MAX_JOBS    compiler processes for MMCV (default: one per core)
 set -euo pipefail
@@ -20,5 +20,5 @@ tests=(
     tests/pipeline/test_stock_models.py tests/pipeline/test_tiling.py tests/pipeline/test_training.py
 )
 bash tools/setup_env.sh onedl
-# One thread for each process, as the models are tiny and some tests start several.
+# One thread per process, since the models are tiny and some tests start several processes.
 OMP_NUM_THREADS=1 exec .venv-onedl/bin/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile "${tests[@]}"

@@ -1,8 +1,8 @@
-"""Lets torchvision's Python part import where its compiled operators cannot be loaded. Only for the test environment.
+"""Import of torchvision's Python part without its compiled operators. Only for the test environment.
 
-A torchvision built for CUDA does not find its libraries beside a torch for the CPU. A classifier needs no operator of
-it, but its import looks two of them up, which are declared here. tools/setup_mmpretrain.sh has it run at the start of
-every process of .venv-mmpretrain.
+A torchvision built for CUDA does not find its libraries next to a CPU torch. Classifiers need none of its operators,
+but the import looks up two of them, which are declared here. tools/setup_mmpretrain.sh makes every process of
+.venv-mmpretrain run this file at its start.
 """
 
 from importlib.util import find_spec
@@ -12,7 +12,7 @@ import torch
 
 
 def declare() -> torch.library.Library | None:
-    """Declare the operators, unless torchvision brings them."""
+    """Declare the operators unless torchvision provides them."""
     spec = find_spec('torchvision')
     if spec is None or spec.origin is None:
         return None
@@ -27,4 +27,4 @@ def declare() -> torch.library.Library | None:
     return None
 
 
-DECLARED = declare()  # they exist as long as this does
+DECLARED = declare()  # keeps the declarations alive

@@ -1,4 +1,4 @@
-"""Train a segmentation model: ``python tools/train.py CONFIG``. Any MMSegmentation config works, and ours."""
+"""Train a segmentation model: ``python tools/train.py CONFIG``, for any MMSegmentation config and those here."""
 
 from command_line import leave_processes, load_config, parser
 from mmengine.config import Config
@@ -19,7 +19,7 @@ def use_mixed_precision(cfg: Config) -> None:
 def main() -> None:
     """Parse the command line and train."""
     arguments = parser('Train a segmentation model')
-    arguments.add_argument('--resume', action='store_true', help='go on from the last checkpoint of the work dir')
+    arguments.add_argument('--resume', action='store_true', help='resume from the last checkpoint of the work dir')
     arguments.add_argument('--amp', action='store_true', help='train with automatic mixed precision')
     args = arguments.parse_args()
     cfg = load_config(args)

@@ -1,4 +1,4 @@
-"""A file that is there is whole."""
+"""Atomic writing of files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,10 +7,10 @@ from pathlib import Path
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Gives a path beside ``path`` to write to. At the end, and only if all went well, it takes the place of ``path``.
+    """Yield a path next to ``path`` to write to; on success it replaces ``path`` at the end.
 
     Raises:
-        OSError: If it cannot be written, for want of room for instance. What was at ``path`` before is still there.
+        OSError: If it cannot be written, for example on a full disk. The previous ``path`` is kept.
     """
     partial = path.with_name(f'.partial-{path.name}')
     try:
@@ -24,10 +24,10 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Write a text file, of which nothing is to be seen before all is written.
+    """Write a text file atomically.
 
     Raises:
-        OSError: As `whole_file` does.
+        OSError: See `whole_file`.
     """
     with whole_file(path) as partial:
         partial.write_text(text, encoding='utf-8')

@@ -1,6 +1,6 @@
 _base_ = './ce-lovasz_deeplabv3_r50-d8_4xb4-80k_ade20k-512x512.py'
 custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
-# The pipeline of the stock config, with a crop that holds the class whose turn it is.
+# The stock pipeline with a crop that contains the sampled class.
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations', reduce_zero_label=True),

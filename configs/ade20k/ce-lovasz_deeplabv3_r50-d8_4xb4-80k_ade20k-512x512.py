@@ -5,7 +5,7 @@ model = dict(
         loss_decode=[
             # As in the base config.
             dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=1.0),
-            # The set is the crops of all processes: 16 on 4 GPUs, for 150 classes.
+            # One set for all processes: 16 crops on 4 GPUs, for 150 classes.
             dict(type='LovaszSoftmaxLoss', classes='present', scope='world', loss_weight=3.0),
         ],
     ),

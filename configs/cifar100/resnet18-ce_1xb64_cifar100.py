@@ -8,7 +8,7 @@ custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.datasets'], a
 model = dict(head=dict(num_classes=100, topk=(1, 5)))
 
 cifar100 = dict(type='CIFAR100', data_root='data/cifar100', split='train')
-# A label is replaced by any of its coarse class with probability `noise`: 0, 0.2, ... 1 in the paper.
+# With probability `noise` (0, 0.2, ... 1 in the paper) a label is replaced by a random one of its coarse class.
 train_dataloader = dict(
     batch_size=64,
     dataset=dict(
@@ -21,7 +21,7 @@ train_dataloader = dict(
         ),
     ),
 )
-# The 5000 images that choose the epoch; their labels are clean.
+# The 5000 images for the selection of the epoch; their labels are clean.
 val_dataloader = dict(
     batch_size=64,
     dataset=dict(

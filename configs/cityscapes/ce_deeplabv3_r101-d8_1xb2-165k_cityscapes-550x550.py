@@ -3,12 +3,12 @@ custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
 crop_size = (550, 550)
 data_preprocessor = dict(size=crop_size)
 model = dict(
-    # Five tiles of full height that overlap by 200 pixels; each half of an overlap is its own tile's.
+    # Five tiles of full height that overlap by 200 pixels; each overlap is cut in the middle.
     type='TiledSegmentor',
     segmentor='EncoderDecoder',
     test_cfg=dict(mode='slide', crop_size=(1024, 570), stride=(1024, 370)),
     data_preprocessor=data_preprocessor,
-    # Averaged over the pixels that are not ignored: loss max-pooling with p=inf and scope='batch'.
+    # Mean over the pixels that are not ignored: loss max-pooling with p=inf and scope='batch'.
     decode_head=dict(loss_decode=dict(avg_non_ignore=True)),
     # DeepLab has no auxiliary head; the stock model does.
     auxiliary_head=None,

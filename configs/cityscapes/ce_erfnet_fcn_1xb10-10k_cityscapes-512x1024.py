@@ -1,5 +1,5 @@
 _base_ = 'mmseg::erfnet/erfnet_fcn_4xb4-160k_cityscapes-512x1024.py'
-# Averaged over the pixels that are not ignored.
+# Mean over the pixels that are not ignored.
 model = dict(decode_head=dict(loss_decode=dict(avg_non_ignore=True)))
 # Whole images at half their size, and no augmentation.
 train_pipeline = [
@@ -8,7 +8,7 @@ train_pipeline = [
     dict(type='Resize', scale=(1024, 512), keep_ratio=True),
     dict(type='PackSegInputs'),
 ]
-# The labels stay at full size: the scores are enlarged to it.
+# Labels keep their full size; scores are resized to it.
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(1024, 512), keep_ratio=True),
@@ -24,5 +24,5 @@ param_scheduler = [
     dict(type='PolyLR', eta_min=0.0, power=0.9, begin=0, end=10000, by_epoch=False),
 ]
 train_cfg = dict(max_iters=10000, val_interval=1000)
-# All ten snapshots are kept; the paper reports the one that is best on the validation set.
+# All ten checkpoints are kept; the paper reports the best on the validation set.
 default_hooks = dict(checkpoint=dict(interval=1000, save_best='mIoU'))

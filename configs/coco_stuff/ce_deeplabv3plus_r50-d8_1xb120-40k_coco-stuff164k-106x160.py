@@ -17,7 +17,7 @@ train_pipeline = [
     dict(type='Resize', scale=(160, 106), keep_ratio=False),
     dict(type='PackSegInputs'),
 ]
-# The labels stay at full size: the scores are enlarged to it.
+# Labels keep their full size; scores are resized to it.
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='Resize', scale=(160, 106), keep_ratio=False),

@@ -1,6 +1,6 @@
 _base_ = './ce_deeplabv3plus_r50-d8_1xb120-40k_coco-stuff164k-106x160.py'
 custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.heads'], allow_failed_imports=False)
-# Whether there is much sky in the images that have any: class 145 is `sky-other`.
+# Decision for images with sky whether the sky is large; class 145 is `sky-other`.
 s_measure_head = dict(
     type='SMeasureHead',
     in_channels=2048,
@@ -19,5 +19,5 @@ s_measure_head = dict(
     ),
 )
 model = dict(auxiliary_head=[{{_base_.model.auxiliary_head}}, s_measure_head])
-# Algorithm 1 projects and ascends once per epoch.
+# One projection and one dual step per epoch, as in Algorithm 1.
 custom_hooks = [dict(type='DualAscentHook', interval=1, by_epoch=True)]

@@ -1,6 +1,6 @@
 _base_ = './ce_deeplabv3plus_r50-d8_1xb120-40k_coco-stuff164k-106x160.py'
 custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.heads'], allow_failed_imports=False)
-# F_1 of telling images of big things from images of small ones, with the step sizes of the paper.
+# F_1 of separating images of large objects from images of small ones, with the step sizes of the paper.
 s_measure_head = dict(
     type='SMeasureHead',
     in_channels=2048,
@@ -18,5 +18,5 @@ s_measure_head = dict(
     ),
 )
 model = dict(auxiliary_head=[{{_base_.model.auxiliary_head}}, s_measure_head])
-# Algorithm 1 projects and ascends once per epoch.
+# One projection and one dual step per epoch, as in Algorithm 1.
 custom_hooks = [dict(type='DualAscentHook', interval=1, by_epoch=True)]

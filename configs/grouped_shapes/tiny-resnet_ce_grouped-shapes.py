@@ -19,8 +19,8 @@ model = dict(
     head=dict(type='LinearClsHead', num_classes=100, in_channels=64, topk=(1, 5), loss=dict(type='CrossEntropyLoss')),
 )
 
-# So few images that wrong labels are learned by heart. A label is replaced by any of its group of five with
-# probability `noise`. No flips: they change the class.
+# Few enough images to memorise noisy labels. With probability `noise` a label is replaced by a random one of its
+# group of five. No flips: they change the class.
 groups = [list(range(first, first + 5)) for first in range(0, 100, 5)]
 train_dataloader = dict(
     batch_size=50,

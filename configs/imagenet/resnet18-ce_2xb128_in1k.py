@@ -23,7 +23,7 @@ train_dataloader = dict(
         dataset=dict(pipeline=train_pipeline, **imagenet),
     ),
 )
-# The 50 000 training images that choose the epoch.
+# The 50 000 training images for the selection of the epoch.
 val_dataloader = dict(
     batch_size=128,
     dataset=dict(

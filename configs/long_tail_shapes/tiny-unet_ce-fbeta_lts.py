@@ -5,7 +5,7 @@ _base_ = [
     '../_base_/default_runtime.py',
 ]
 custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.datasets'], allow_failed_imports=False)
-# The mean over the classes of F_1, each class against the rest.
+# Mean over the classes of F_1, one-vs-rest.
 model = dict(
     decode_head=dict(
         loss_decode=[

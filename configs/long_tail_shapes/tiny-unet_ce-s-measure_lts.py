@@ -7,7 +7,7 @@ _base_ = [
 custom_imports = dict(
     imports=['mmseg_nondecomp', 'mmseg_nondecomp.datasets', 'mmseg_nondecomp.heads'], allow_failed_imports=False
 )
-# From the coarsest features: are the things in a crop big?
+# Decision from the coarsest features whether the objects in a crop are large.
 model = dict(
     auxiliary_head=dict(
         type='SMeasureHead',

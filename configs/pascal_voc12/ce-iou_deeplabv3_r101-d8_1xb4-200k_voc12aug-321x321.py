@@ -3,7 +3,7 @@ custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations'),
-    # The longer side of an image of this data set is 500 pixels: this is a factor from 0.5 to 1.5.
+    # A factor from 0.5 to 1.5: the longer side of an image in this data set has 500 pixels.
     dict(type='RandomResize', scale=(500, 500), ratio_range=(0.5, 1.5), keep_ratio=True),
     dict(type='RandomCropOnClass', crop_size=(321, 321)),
     dict(type='RandomFlip', prob=0.5),

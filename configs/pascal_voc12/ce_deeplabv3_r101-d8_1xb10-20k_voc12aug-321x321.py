@@ -3,7 +3,7 @@ crop_size = (321, 321)
 data_preprocessor = dict(size=crop_size)
 model = dict(
     data_preprocessor=data_preprocessor,
-    # Averaged over the pixels that are not ignored.
+    # Mean over the pixels that are not ignored.
     decode_head=dict(loss_decode=dict(avg_non_ignore=True)),
     # DeepLab has no auxiliary head; the stock model does.
     auxiliary_head=None,
@@ -11,13 +11,13 @@ model = dict(
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations'),
-    # The longer side of an image of this data set is 500 pixels: this is a factor from 0.5 to 1.5.
+    # A factor from 0.5 to 1.5: the longer side of an image in this data set has 500 pixels.
     dict(type='RandomResize', scale=(500, 500), ratio_range=(0.5, 1.5), keep_ratio=True),
     dict(type='RandomCrop', crop_size=crop_size),
     dict(type='RandomFlip', prob=0.5),
     dict(type='PackSegInputs'),
 ]
-# Images are evaluated whole and at their own size.
+# Evaluation on whole images at their own size.
 test_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations'),
@@ -58,5 +58,5 @@ param_scheduler = [
     dict(type='PolyLR', eta_min=0.0, power=0.9, begin=0, end=20000, by_epoch=False),
 ]
 train_cfg = dict(max_iters=20000, val_interval=2000)
-# The weights after the last iteration are the result.
+# The result is the checkpoint of the last iteration.
 default_hooks = dict(checkpoint=dict(interval=2000, max_keep_ckpts=1))

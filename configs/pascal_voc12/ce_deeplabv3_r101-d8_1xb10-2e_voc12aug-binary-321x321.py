@@ -1,16 +1,16 @@
 _base_ = './ce_deeplabv3_r101-d8_1xb10-20k_voc12aug-321x321.py'
-# One class against the rest. Its masks and lists of images come from the script in the README.
+# One class against the rest. The script in the README creates its masks and image lists.
 target = '{{$VOC_CLASS:bicycle}}'
 model = dict(
     decode_head=dict(
         num_classes=2,
-        # One score per pixel, of the class. A sigmoid of 0.5 is a score of 0, where the sign changes.
+        # One score per pixel. A sigmoid of 0.5 is a score of 0, where the sign changes.
         out_channels=1,
         threshold=0.5,
         loss_decode=dict(use_sigmoid=True),
     ),
 )
-# No classes of its own, so the labels are taken as they are: 0, 1 and 255.
+# A data set without classes, so that labels are read unchanged: 0, 1 and 255.
 dataset_type = 'BaseSegDataset'
 metainfo = dict(classes=('rest', target), palette=[[0, 0, 0], [192, 0, 0]])
 data_prefix = dict(img_path='JPEGImages', seg_map_path=f'OneAgainstRest/{target}')

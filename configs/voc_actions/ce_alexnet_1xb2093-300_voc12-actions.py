@@ -6,8 +6,8 @@ model = dict(
     type='ImageClassifier',
     backbone=dict(type='AlexNet', num_classes=10),
     head=dict(type='MultiLabelClsHead', loss=dict(type='CrossEntropyLoss', use_sigmoid=True)),
-    # MMPretrain has no weights of AlexNet: these are torchvision's, of all layers but the last. The backbone takes no
-    # `init_cfg` of its own, which is why the model's overrides it.
+    # MMPretrain has no weights of AlexNet: these are torchvision's, except for the last layer. The backbone accepts no
+    # `init_cfg`, so it is set on the model.
     init_cfg=dict(
         type='Normal',
         layer='Linear',
@@ -20,7 +20,7 @@ model = dict(
     ),
 )
 
-# R-CNN's crops: 16 of the 227 pixels at each edge are around the box, the mean colour where the image ends.
+# R-CNN's crops: 16 of the 227 pixels at each edge are outside the box; outside the image they have the mean colour.
 pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='CropBox', context=227 / 195, pad_value=(104, 116, 124)),
@@ -28,7 +28,7 @@ pipeline = [
     dict(type='PackInputs'),
 ]
 actions = dict(type='VOCActions', data_root='data/VOCdevkit/VOC2012', seed=0, pipeline=pipeline)
-# The whole third of "trainval" in each batch. One tensor for its images: as many tensors would be as many open files.
+# The whole third of "trainval" in each batch. Its images share one tensor: separate tensors are separate open files.
 train_dataloader = dict(
     batch_size=2093,
     num_workers=4,
@@ -53,7 +53,7 @@ test_dataloader = dict(
     collate_fn=dict(type='default_collate'),
     dataset=dict(split='test', **actions),
 )
-# The mean over the actions, and each of them.
+# The mean over the actions, and the value of each.
 val_evaluator = [dict(type='AveragePrecision'), dict(type='AveragePrecision', average=None)]
 test_evaluator = val_evaluator
 

@@ -48,7 +48,7 @@ def compare(tool, compared):
 
 def test_what_is_done_is_not_done_again(compare, compared):
     said = compare()
-    assert '2 trainings, 0 of them done before' in said
+    assert '2 runs, 0 of them finished before' in said
     assert f'report: {compared / "report.html"}' in said
     before = results_in(compared)
     assert [trained['iterations'] for trained in before['trainings']] == [50, 50]
@@ -58,7 +58,7 @@ def test_what_is_done_is_not_done_again(compare, compared):
             range(trained['iterations'] // 10, trained['iterations'] + 1, trained['iterations'] // 10)
         )
         assert trained['curve'][-1]['data set'] == trained['mIoU']
-    assert '2 trainings, 2 of them done before' in compare()
+    assert '2 runs, 2 of them finished before' in compare()
     assert results_in(compared)['trainings'] == before['trainings']
 
 
@@ -90,7 +90,7 @@ def test_stopped_by_ctrl_c_it_goes_on_to_the_same_result(compare, compared, tmp_
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all processes
     said, _ = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert 'the same command goes on from here' in said
+    assert 'the same command resumes from here' in said
     assert 'Traceback' not in said
     wait_until_gone(process.pid)
     assert not (folder / 'result.json').exists()
@@ -114,7 +114,7 @@ def test_a_training_that_fails_is_named_with_its_output_and_the_others_end(tool,
     configs = [mistaken, CONFIG.format('ce')]
     said = tool('compare.py', *configs, '--out', tmp_path / 'out', options=LENGTH, fails=True)
     output = tmp_path / 'out' / 'short' / 'mistaken' / 'lr' / 'seed0' / 'output.txt'
-    assert '1 of 2 trainings failed' in said
+    assert '1 of 2 runs failed' in said
     assert str(output) in said
     assert 'Parameter `p`' in output.read_text()
     assert (tmp_path / 'out' / 'short' / 'tiny-unet_ce_lts' / 'lr' / 'seed0' / 'result.json').exists()

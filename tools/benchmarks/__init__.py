@@ -1,4 +1,4 @@
-"""The benchmarks behind ``tools/benchmark.py``, one file for each."""
+"""Benchmarks of ``tools/benchmark.py``, one file each."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -10,19 +10,19 @@ Row = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """What is timed in turns: several ways to do one thing with the same data."""
+    """One measurement: several candidates for the same task, timed in turns on the same data."""
 
     group: str
-    """What is done; the cases of a group differ in size."""
+    """Task; the cases of a group differ in size."""
     label: str
-    """The data, in short."""
+    """Short description of the data."""
     size: int
-    """How large they are."""
+    """Size of the data."""
     unit: str
-    """What the size counts."""
+    """Unit of the size."""
     steps: Mapping[str, Step]
-    """The candidates by name. Times are compared with that of the first."""
+    """Candidates by name. Times are relative to that of the first."""
     data: Tensor | None = None
-    """What the peak memory is compared with."""
+    """Tensors to which the peak memory is compared."""
     also: Callable[[Row], Row] = lambda row: {}
-    """Further columns of a row, asked for when all has been timed."""
+    """Further columns of a row, computed after the timing."""

@@ -1,4 +1,4 @@
-"""Loss-augmented rankings and average precision losses, beside the paper's programme, sorts, pairs and LibAUC."""
+"""Loss-augmented rankings and average precision losses, compared with the paper's program, sorts, pairs and LibAUC."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -16,7 +16,7 @@ from mmseg_nondecomp.functional import direct_ap_loss, loss_augmented_ranking
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """The ranking of a set, and a training step."""
+    """Yield cases for the ranking of a set and for a training step."""
     yield beside_the_programme(*((16, 128) if quick else (128, 10_000)))
     yield beside_a_table(*((16, 512) if quick else (512, 100_000)))
     for n_neg in sizes(quick, 10_000, 100_000, 1_000_000):
@@ -27,14 +27,14 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def scores(n_pos: int, n_neg: int) -> tuple[Tensor, Tensor]:
-    """Scores of positives and negatives, in descending order."""
+    """Return scores of positives and negatives, in descending order."""
     generator = torch.Generator().manual_seed(0)
     pos, neg = (torch.randn(n, generator=generator).double() for n in (n_pos, n_neg))
     return (pos + 1).sort(descending=True).values, neg.sort(descending=True).values
 
 
 def beside_the_programme(n_pos: int, n_neg: int) -> Case:
-    """Rankings beside the programme of the paper, cell by cell."""
+    """Return the case of rankings compared with the program of the paper, cell by cell."""
     pos, neg = scores(n_pos, n_neg)
     steps: dict[str, Step] = {
         'cell by cell (NumPy)': lambda: cell_by_cell(pos.numpy(), neg.numpy(), -0.1),
@@ -45,7 +45,7 @@ def beside_the_programme(n_pos: int, n_neg: int) -> Case:
 
 
 def beside_a_table(n_pos: int, n_neg: int) -> Case:
-    """The negative update beside the least that filling a table costs."""
+    """Return the case of the negative update compared with the minimum cost of filling a table."""
     pos, neg = scores(n_pos, n_neg)
     cells = torch.randn(n_pos, n_neg, dtype=torch.float64)
     steps: dict[str, Step] = {
@@ -57,7 +57,7 @@ def beside_a_table(n_pos: int, n_neg: int) -> Case:
 
 
 def beside_a_sort(n_pos: int, n_neg: int) -> Case:
-    """The positive update beside a sort of the negatives."""
+    """Return the case of the positive update compared with a sort of the negatives."""
     pos, neg = scores(n_pos, n_neg)
     shuffled = neg[torch.randperm(n_neg, generator=torch.Generator().manual_seed(0))]
     steps: dict[str, Step] = {
@@ -68,7 +68,7 @@ def beside_a_sort(n_pos: int, n_neg: int) -> Case:
 
 
 def steps_of_losses(n: int) -> tuple[dict[str, Step], Tensor]:
-    """A step of each loss of the average precision on n items, 2 percent of which are positives, and their scores."""
+    """Return a training step of each average precision loss on n items with 2 percent positives, and the scores."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(n, generator=generator, requires_grad=True)
     target = (torch.rand(n, generator=generator) < 0.02).long()
@@ -85,6 +85,6 @@ def steps_of_losses(n: int) -> tuple[dict[str, Step], Tensor]:
 
 
 def ap_steps(n: int, repeats: int) -> list[Row]:
-    """Time and memory of these steps."""
+    """Return the case of these steps."""
     steps, x = steps_of_losses(n)
     return compare(steps, f'{n} items, 2 % positives', x, repeats)

@@ -1,4 +1,4 @@
-"""Each loss alone and beside a process that keeps the cores busy, with settings of OpenMP: each in its own process."""
+"""Losses alone and next to a process that keeps the cores busy, in separate processes for each setting of OpenMP."""
 
 import argparse
 import json
@@ -26,18 +26,18 @@ SETTINGS = {
     'with OMP_NUM_THREADS=1': {'OMP_NUM_THREADS': '1'},
 }
 WORKER = ('-m', 'benchmarks.busy')
-"""Arguments of the interpreter that times."""
+"""Arguments of the interpreter that measures."""
 OF_OPENMP = ('GOMP_', 'KMP_', 'MKL_NUM_THREADS', 'OMP_')
-"""Beginnings of the names of variables that are taken out of the environment."""
+"""Prefixes of environment variables that are removed."""
 SIDE = 512
 BLOCKS, SECONDS = 2, 0.8
-"""Number of blocks of steps beside another process, and how long each is."""
+"""Number and duration of the blocks of steps next to another process."""
 OF_SETS = (
     *('LossMaxPooling', 'LovaszSoftmaxLoss', 'LovaszSoftmaxLoss, sorted', 'LovaszHingeLoss', 'SoftIoULoss'),
     *('SMeasureLoss', 'DirectZeroOneLoss', 'SmoothTopKLoss, k = 2', 'HardTopKLoss, k = 2'),
 )
 SETTLED = 0.02
-"""Seconds until threads that have nothing to do no longer wait in a loop."""
+"""Seconds until idle threads stop spinning."""
 COMPETITOR = """
 import os, select, sys
 if sys.argv[1:]:
@@ -55,9 +55,9 @@ while True:
     if at_work:
         matrix @ matrix
 """
-"""Multiplies matrices on two threads, of one core where it is given one, after the line ``go`` until another line.
+"""Program that multiplies matrices on two threads, on one core if one is given, from the line ``go`` to the next line.
 
-Ends with its standard input.
+It ends when its standard input closes.
 """
 
 
@@ -72,7 +72,7 @@ def rows(quick: bool) -> list[Row]:
 
 
 def timed_with(variables: dict[str, str], quick: bool) -> dict[str, Row]:
-    """Return what a process finds with variables that OpenMP reads when it starts."""
+    """Return the results of a process with the given OpenMP variables."""
     command = [sys.executable, *WORKER, *(['--quick'] if quick else [])]
     tools = str(Path(__file__).parents[1])
     path = os.pathsep.join(filter(None, (tools, os.environ.get('PYTHONPATH'))))
@@ -87,14 +87,14 @@ def without_openmp() -> dict[str, str]:
 
 
 class Competitor:
-    """Process that multiplies matrices on two threads while it is at work."""
+    """Process that multiplies matrices on two threads while it is active."""
 
     def __init__(self, process: 'subprocess.Popen[str]') -> None:
         self.process = process
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Have it work within the context."""
+        """Keep it active within the context."""
         self._order('go')
         try:
             yield
@@ -122,7 +122,7 @@ def competitor(*core: int) -> Iterator[Competitor]:
 
 
 def in_blocks(step: Step, others: dict[str, Competitor], seconds: float) -> Row:
-    """Return the median time of a step alone, and its multiples beside other processes, in blocks that take turns."""
+    """Return the median time of a step alone, and its multiples next to other processes, in alternating blocks."""
     step()
     times: dict[str, list[float]] = {name: [] for name in ('alone', *others)}
     for _ in range(BLOCKS):
@@ -137,7 +137,7 @@ def in_blocks(step: Step, others: dict[str, Competitor], seconds: float) -> Row:
 
 
 def times_of(step: Step, seconds: float) -> list[float]:
-    """Return the milliseconds of as many steps as are begun within the time, at least one."""
+    """Return the milliseconds of all steps that start within the time, at least one."""
     times: list[float] = []
     while sum(times) < 1e3 * seconds or not times:
         start = time.perf_counter()
@@ -147,7 +147,7 @@ def times_of(step: Step, seconds: float) -> list[float]:
 
 
 def steps(side: int) -> Iterator[tuple[str, Step]]:
-    """Yield a training step of each loss; items of average precision are few."""
+    """Yield a training step of each loss, with few items for average precision."""
     logits, target = half_trained((2, 19, side, side))
     losses: dict[str, Loss] = {'cross-entropy': F.cross_entropy, **{name: LOSSES[name]() for name in OF_SETS}}
     stock = 'LovaszLoss of mmsegmentation'
@@ -159,7 +159,7 @@ def steps(side: int) -> Iterator[tuple[str, Step]]:
 
 
 def main() -> None:
-    """Print the times of all losses, for the process that has set the variables."""
+    """Print the times of all losses, for the parent process."""
     parser = argparse.ArgumentParser()
     parser.add_argument('--quick', action='store_true')
     quick = parser.parse_args().quick

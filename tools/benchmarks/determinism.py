@@ -1,4 +1,4 @@
-"""Which operations have a deterministic version on CUDA, and which raise an error there, by PyTorch's own list."""
+"""Operations that have a deterministic version on CUDA, and those that raise an error there, by PyTorch's own list."""
 
 import re
 from collections.abc import Iterable
@@ -25,7 +25,7 @@ def with_determinism(operations: Iterable[Operation]) -> list[str]:
 def listed() -> tuple[dict[str, str], dict[str, str]]:
     """Return the conditions by operator: of those that become deterministic, and of those that raise an error.
 
-    They are in the docstring of `torch.use_deterministic_algorithms`; those on a CPU alone are left out.
+    They are in the docstring of `torch.use_deterministic_algorithms`; CPU-only conditions are excluded.
     """
     text = torch.use_deterministic_algorithms.__doc__ or ''
     parts = re.split(r'operations (?:will act\s+deterministically|will throw a)', text)
@@ -39,7 +39,7 @@ def listed() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def is_about_cpu(condition: str) -> bool:
-    """Return whether something holds on a CPU alone."""
+    """Return whether a condition only applies to the CPU."""
     return 'CPU' in condition and 'CUDA' not in condition
 
 
@@ -56,7 +56,7 @@ def chosen(operations: Iterable[Operation], conditions: dict[str, str]) -> list[
 
 
 def meets(operation: Operation, condition: str | None) -> bool:
-    """Return whether an operation has an entry, and types and arguments that the entry is about."""
+    """Return whether an operation has an entry that applies to its types and arguments."""
     if condition is None:
         return False
     if 'differentiate' in condition or 'requires grad' in condition:

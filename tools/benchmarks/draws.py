@@ -1,4 +1,4 @@
-"""Samplers beside those of MMEngine, PyTorch and MMDetection: the index they need, and the images they draw."""
+"""Samplers compared with those of MMEngine, PyTorch and MMDetection: building the index and drawing images."""
 
 import contextlib
 import io
@@ -19,7 +19,7 @@ N_CLASSES = 19
 
 
 class Images:
-    """Images with one to eight classes each, frequent ones first: a data set that knows its classes by heart."""
+    """Data set in memory of images with one to eight classes each, frequent ones first."""
 
     def __init__(self, n: int) -> None:
         generator = np.random.default_rng(0)
@@ -34,12 +34,12 @@ class Images:
         return len(self.classes)
 
     def get_cat_ids(self, image: int) -> list[int]:
-        """The classes of an image, as MMDetection's data sets tell them."""
+        """Return the classes of an image, as MMDetection's data sets do."""
         return self.classes[image]
 
 
 def indexing(n: int) -> Case:
-    """Which image holds which class, from what is in memory."""
+    """Return the case of building a class index from memory."""
     images = Images(n)
     steps: dict[str, Step] = {}
     if find_spec('mmdet'):
@@ -51,7 +51,7 @@ def indexing(n: int) -> Case:
 
 
 def drawing(n: int) -> Case:
-    """A pass over the data set: n draws."""
+    """Return the case of a pass over the data set: n draws."""
     from mmengine.dataset import InfiniteSampler
 
     images = Images(n)
@@ -79,12 +79,12 @@ def drawing(n: int) -> Case:
 
 
 def endless(sampler: Any) -> Iterator[Any]:
-    """Pass after pass of a sampler that may have an end."""
+    """Yield the draws of repeated passes of a sampler."""
     return itertools.chain.from_iterable(itertools.repeat(sampler))
 
 
 def a_pass(stream: Iterator[Any], n: int) -> Step:
-    """Draw n times and forget what was drawn."""
+    """Return a step that draws n times and discards the draws."""
 
     def step() -> None:
         deque(itertools.islice(stream, n), maxlen=0)
@@ -93,6 +93,6 @@ def a_pass(stream: Iterator[Any], n: int) -> Step:
 
 
 def quietly(build: Any, *args: Any, **kwargs: Any) -> Any:
-    """What is built, without the line that tells how far it is."""
+    """Return the index, without a progress line."""
     with contextlib.redirect_stderr(io.StringIO()):
         return build(*args, **kwargs)

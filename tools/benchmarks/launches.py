@@ -1,4 +1,4 @@
-"""Operations and bytes of each loss, metric update and hook on a device: counted, not timed."""
+"""Counts of operations and bytes of each loss, metric update and hook on a device."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -84,17 +84,17 @@ Counter = Callable[[Tensor, Tensor], 'Counts']
 
 
 class Counts(NamedTuple):
-    """Costs of a step, or what something adds to them."""
+    """Costs of a step, or a difference of costs."""
 
     operations: int
     bytes: float
-    """As a multiple of those of the logits."""
+    """Bytes, as a multiple of those of the logits."""
     reads: int
-    """Values and sizes that the host waits for."""
+    """Number of values and sizes that the host waits for."""
     found: frozenset[Operation] = frozenset()
 
     def over(self, base: 'Counts') -> 'Counts':
-        """Return what is added to the costs of another step."""
+        """Return the difference to the costs of another step."""
         return Counts(*(a - b for a, b in zip(self[:3], base[:3], strict=True)))
 
 
@@ -115,7 +115,7 @@ def rows(quick: bool) -> list[Row]:
 
 
 def loss_row(measured: str, name: str, build: Callable[[], nn.Module], inputs: Sequence[Inputs]) -> Row:
-    """Return the row of a loss of the package, with what it adds while a Runner of MMEngine trains."""
+    """Return the row of a loss of the package, with its additional costs in a Runner of MMEngine."""
     found = row(measured, name, lambda *call: of_loss(build(), *call), inputs)
     if found['operations'] != UNKNOWN and name != 'cross-entropy':
         in_runner = [of_iteration(build(), *call).over(of_loss(build(), *call)) for call in inputs]
@@ -129,7 +129,7 @@ def row(measured: str, name: str, counter: Counter, inputs: Sequence[Inputs]) ->
     place = {'measured': measured, 'candidate': name}
     try:
         counts = [counter(*call) for call in inputs]
-    except RuntimeError:  # of what asks for values, which tensors of `meta` do not have
+    except RuntimeError:  # of operations that need values, which `meta` tensors do not have
         return place | {'operations': UNKNOWN}
     return place | {
         'operations': alike([str(each.operations) for each in counts]),
@@ -141,7 +141,7 @@ def row(measured: str, name: str, counter: Counter, inputs: Sequence[Inputs]) ->
 
 
 def counted(step: Step, logits: Tensor, answer: float | None = None, before: int = MEMORY) -> Counts:
-    """Return the costs of a step after some that are not counted."""
+    """Return the costs of a step after a few uncounted ones."""
     for _ in range(before):
         operations(step, answer)
     found = operations(step, answer)
@@ -149,12 +149,12 @@ def counted(step: Step, logits: Tensor, answer: float | None = None, before: int
 
 
 def of_loss(loss: nn.Module, logits: Tensor, target: Tensor) -> Counts:
-    """Return the costs of a training step of a loss that reads nothing back."""
+    """Return the costs of a training step of a loss that does not synchronise."""
     return counted(training_step(loss.to('meta'), logits, target), logits)
 
 
 def of_peer(loss: Loss, logits: Tensor, target: Tensor) -> Counts:
-    """Return the costs of a training step of a loss that may read back; each class is present."""
+    """Return the costs of a training step of a loss that may synchronise; each class is present."""
     return counted(training_step(loss, logits, target), logits, answer=0)
 
 
@@ -179,14 +179,14 @@ def of_update(build: Callable[[], Any], logits: Tensor, target: Tensor) -> Count
 
 
 def of_hook(hook: dict[str, Any], logits: Tensor, target: Tensor) -> Counts:
-    """Return what a hook adds to the costs of cross-entropy in an iteration."""
+    """Return the costs that a hook adds to an iteration with cross-entropy."""
     from mmengine.logging import MessageHub
     from mmengine.registry import HOOKS as REGISTERED_HOOKS
 
     built = REGISTERED_HOOKS.build(hook)
     head = nn.ModuleDict({'loss_decode': nn.CrossEntropyLoss()})
     head.num_classes, head.loss_decode = N_CLASSES, head['loss_decode']
-    # As much of a Runner as the hooks look at.
+    # The part of a Runner that the hooks use.
     runner = SimpleNamespace(
         model=nn.ModuleDict({'decode_head': head}),
         iter=0,
@@ -216,5 +216,5 @@ def pixels(n_images: int, side: int) -> Inputs:
 
 
 def labelled(logits: Tensor) -> Inputs:
-    """Return logits that a gradient is asked for, and labels for them."""
+    """Return logits that require a gradient, and labels for them."""
     return logits.requires_grad_(), torch.empty_like(logits[:, 0], dtype=torch.long)

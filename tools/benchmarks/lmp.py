@@ -1,4 +1,4 @@
-"""Loss max-pooling beside the cross-entropy it contains, sorting as in Algorithm 1 of the paper, and OHEM."""
+"""Loss max-pooling compared with cross-entropy, sorting as in Algorithm 1 of the paper, and OHEM."""
 
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -19,7 +19,7 @@ P, RATIO = 1.3, 0.25
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Training steps, the pooling alone, and weights for a decode head."""
+    """Yield cases for training steps, the pooling alone, and weights for a decode head."""
     for side in sizes(quick, 256, 512, 1024):
         yield training('a training step, 19 classes', (2, 19, side, side))
     for side in sizes(quick, 256):
@@ -31,7 +31,7 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def training(group: str, shape: tuple[int, ...]) -> Case:
-    """Forward and backward pass of the losses."""
+    """Return the case of forward and backward passes of the losses."""
     logits, target = half_trained(shape)
     losses: dict[str, Loss] = {
         'cross-entropy': F.cross_entropy,
@@ -44,7 +44,7 @@ def training(group: str, shape: tuple[int, ...]) -> Case:
 
 
 def pooling(shape: tuple[int, ...]) -> Case:
-    """The weights alone, without the cross-entropy that every candidate has to compute."""
+    """Return the case of the weights alone, without the cross-entropy common to all candidates."""
     logits, target = half_trained(shape)
     losses = F.cross_entropy(logits, target, reduction='none').detach().flatten(1)
     steps: dict[str, Step] = {
@@ -55,7 +55,7 @@ def pooling(shape: tuple[int, ...]) -> Case:
 
 
 def pixel_sampling(shape: tuple[int, ...]) -> Case:
-    """Cross-entropy with the weights of a decode head's sampler, which keep a quarter of the pixels or more."""
+    """Return the case of cross-entropy with pixel samplers that keep at least a quarter of the pixels."""
     from mmseg.models.losses import CrossEntropyLoss
     from mmseg.structures import OHEMPixelSampler
 
@@ -80,13 +80,13 @@ def pixel_sampling(shape: tuple[int, ...]) -> Case:
 
 
 def sorted_max_pooling(logits: Tensor, target: Tensor) -> Tensor:
-    """Loss max-pooling by Algorithm 1 of the paper, in vectorised PyTorch: the peer that a user would write."""
+    """Compute loss max-pooling by Algorithm 1 of the paper in vectorised PyTorch, as a user would implement it."""
     losses = F.cross_entropy(logits, target, reduction='none').flatten(1)
     return (sorted_weights(losses.detach(), P, RATIO) * losses).sum(1).mean()
 
 
 def sorted_weights(losses: Tensor, p: float, ratio: float) -> Tensor:
-    """The maximisers of each row by sorting."""
+    """Return the maximisers of each row by sorting."""
     q = p / (p - 1)
     n = losses.shape[1]
     m = ratio * n
@@ -103,6 +103,6 @@ def sorted_weights(losses: Tensor, p: float, ratio: float) -> Tensor:
 
 
 def unsorted_weights(losses: Tensor, p: float, ratio: float) -> Tensor:
-    """The maximisers of each row as the package computes them."""
+    """Return the maximisers of each row as computed by the package."""
     valid = torch.ones_like(losses, dtype=torch.bool)
     return pooling_weights(losses, valid, p, pooled_items(valid, ratio)).weights

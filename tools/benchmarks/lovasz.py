@@ -1,4 +1,4 @@
-"""The Lovász-Softmax loss beside cross-entropy and the implementations of other libraries."""
+"""Lovász-Softmax compared with cross-entropy and with the implementations of other libraries."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -13,7 +13,7 @@ from mmseg_nondecomp import LovaszSoftmaxLoss, SoftIoULoss
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Training steps on scenes of streets, of many classes, and on small images."""
+    """Yield cases for training steps on street scenes, on many classes, and on small images."""
     for side in sizes(quick, 128, 256, 512):
         yield training('a training step, 19 classes', (2, 19, side, side))
     for side in sizes(quick, 128):
@@ -23,7 +23,7 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def training(group: str, shape: tuple[int, ...]) -> Case:
-    """Forward and backward pass, and whether a loss is one where all is wrong."""
+    """Return the case of forward and backward passes, and the value of each loss if every pixel is wrong."""
     n_classes = shape[1]
     logits, target = half_trained(shape)
     losses: dict[str, Loss] = {
@@ -37,7 +37,7 @@ def training(group: str, shape: tuple[int, ...]) -> Case:
 
     def also(row: Row) -> Row:
         candidate = row['candidate']
-        # A peer may be fast and wrong. Where every pixel is given to another class with certainty, the IoU is 0.
+        # A peer may be fast but incorrect. If every pixel is assigned to a wrong class with certainty, the IoU is 0.
         wrong = 100 * one_hot((target + 1) % n_classes, n_classes)
         is_iou = candidate != 'cross-entropy'
         return {'loss where all is wrong': round(losses[candidate](wrong, target).item(), 3) if is_iou else ''}
@@ -46,7 +46,7 @@ def training(group: str, shape: tuple[int, ...]) -> Case:
 
 
 def peers() -> dict[str, Loss]:
-    """The Lovász-Softmax losses of other libraries, those that are installed."""
+    """Return the Lovász-Softmax losses of installed libraries."""
     found: dict[str, Loss] = {}
     if find_spec('mmseg'):
         from mmseg.models.losses import LovaszLoss

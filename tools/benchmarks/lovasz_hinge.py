@@ -1,4 +1,4 @@
-"""The Lovász hinge of a foreground, and its proximal form, beside binary cross-entropy and other libraries."""
+"""Lovász hinge and its proximal form compared with binary cross-entropy and other libraries."""
 
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -11,7 +11,7 @@ from mmseg_nondecomp import LovaszHingeLoss
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Training steps of heads with one channel."""
+    """Yield cases for training steps of heads with one channel."""
     for side in sizes(quick, 128, 256, 512):
         logits, target = foreground((2, 1, side, side))
         losses: dict[str, Loss] = {
@@ -26,7 +26,7 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def peers() -> dict[str, Loss]:
-    """The Lovász hinges of other libraries over the batch; kornia's is a mean over images."""
+    """Return the Lovász hinges of other libraries over the batch; kornia's is a mean over images."""
     found: dict[str, Loss] = {}
     if find_spec('mmseg'):
         from mmseg.models.losses import LovaszLoss

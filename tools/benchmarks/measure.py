@@ -1,4 +1,4 @@
-"""Time and memory of candidates, in turns, so that a busy machine slows all of them alike."""
+"""Time and memory of candidates, in turns, so that a busy machine slows all of them equally."""
 
 import math
 import os
@@ -14,11 +14,11 @@ from benchmarks import Case, Row, Step
 
 LEAST_ROUNDS = 3
 
-os.environ.setdefault('KINETO_LOG_LEVEL', '6')  # The profiler would tell of every step that it begins and ends.
+os.environ.setdefault('KINETO_LOG_LEVEL', '6')  # Otherwise the profiler logs every step.
 
 
 def measured(case: Case, repeats: int, seconds: float) -> list[Row]:
-    """A row for each candidate: time, and the peak memory of the tensors of a step that goes before."""
+    """Return a row for each candidate: time, and the peak memory of the tensors of a preceding step."""
     memory = {name: peak_memory(step) for name, step in case.steps.items()}
     rows = summaries(in_turns(case.steps, repeats, seconds), case.label)
     found = []
@@ -33,7 +33,7 @@ def measured(case: Case, repeats: int, seconds: float) -> list[Row]:
 
 
 def in_turns(steps: Mapping[str, Step], repeats: int, seconds: float = math.inf) -> dict[str, list[float]]:
-    """The milliseconds of each step, once a round: as many rounds as are asked for or fit into the time."""
+    """Return the milliseconds of each step in each round, for at most the given number of rounds or the given time."""
     times: dict[str, list[float]] = {name: [] for name in steps}
     begin = time.perf_counter()
     for n_rounds in range(repeats):
@@ -47,7 +47,7 @@ def in_turns(steps: Mapping[str, Step], repeats: int, seconds: float = math.inf)
 
 
 def summaries(times: Mapping[str, list[float]], case: str) -> list[Row]:
-    """Median and interquartile range of each candidate, and of its ratio to the first one in the same round."""
+    """Return median and interquartile range of each candidate, and of its ratio to the first one in the same round."""
     first = next(iter(times))
     rows = []
     for name, own in times.items():
@@ -70,14 +70,14 @@ def summaries(times: Mapping[str, list[float]], case: str) -> list[Row]:
 
 
 def timed(steps: Mapping[str, Step], case: str, repeats: int) -> list[Row]:
-    """Times alone, after a step to warm up."""
+    """Return times alone, after a warm-up step."""
     for step in steps.values():
         step()
     return summaries(in_turns(steps, repeats), case)
 
 
 def compare(steps: Mapping[str, Step], case: str, data: Tensor, repeats: int) -> list[Row]:
-    """Times, and the peak memory over that of ``data``."""
+    """Return times, and the peak memory relative to that of ``data``."""
     rows = timed(steps, case, repeats)
     return [
         {**row, 'peak memory / input': round(peak_memory(steps[row['candidate']]) / n_bytes(data), 2)} for row in rows
@@ -85,7 +85,7 @@ def compare(steps: Mapping[str, Step], case: str, data: Tensor, repeats: int) ->
 
 
 def training_step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, target: Tensor) -> Step:
-    """Forward and backward pass down to the logits."""
+    """Return a step with the forward and backward pass down to the logits."""
 
     def step() -> Tensor:
         value = loss(logits, target)
@@ -97,7 +97,7 @@ def training_step(loss: Callable[[Tensor, Tensor], Tensor], logits: Tensor, targ
 
 
 def peak_memory(step: Callable[[], Any]) -> int:
-    """The most bytes that tensors allocated during a step held at a time."""
+    """Return the peak number of bytes allocated for tensors during a step."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
         step()
     held = peak = 0
@@ -109,5 +109,5 @@ def peak_memory(step: Callable[[], Any]) -> int:
 
 
 def n_bytes(data: Tensor) -> int:
-    """What a tensor takes."""
+    """Return the number of bytes of a tensor."""
     return data.numel() * data.element_size()

@@ -1,4 +1,4 @@
-"""The package's metrics beside those of torchmetrics, MONAI and scikit-learn: an update, and the value."""
+"""Metrics of the package compared with those of torchmetrics, MONAI and scikit-learn: one update and the value."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +21,7 @@ from mmseg_nondecomp.metrics import (
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Each metric beside the nearest that others have."""
+    """Yield cases for each metric and the closest ones of other libraries."""
     for side in sizes(quick, 128, 256, 512):
         yield of_probabilities((2, 19, side, side))
     for side in sizes(quick, 128, 256, 512):
@@ -33,7 +33,7 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def of_probabilities(shape: tuple[int, ...]) -> Case:
-    """Data set IoUs: of decisions, and the differentiable ones of probabilities."""
+    """Return the case of data set IoUs: of decisions, and the differentiable ones of probabilities."""
     logits, target = half_trained(shape)
     probs = logits.detach().softmax(1)
     metrics = {
@@ -46,7 +46,7 @@ def of_probabilities(shape: tuple[int, ...]) -> Case:
 
 
 def by_image(shape: tuple[int, ...]) -> Case:
-    """Image IoUs of decisions; peers of which only one is asked for have no ignored labels to take out."""
+    """Return the case of image IoUs of decisions; peers with a single average have no ignored labels."""
     logits, target = half_trained(shape)
     decided = logits.detach().max(1).indices
     n_classes = shape[1]
@@ -69,7 +69,7 @@ def by_image(shape: tuple[int, ...]) -> Case:
 
 
 def of_topk(n: int, n_classes: int) -> Case:
-    """Top-5 accuracies, hard and smooth."""
+    """Return the case of top-5 accuracies, hard and smooth."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(n, n_classes, generator=generator)
     target = torch.randint(0, n_classes, (n,), generator=generator)
@@ -82,7 +82,7 @@ def of_topk(n: int, n_classes: int) -> Case:
 
 
 def of_rankings(n: int) -> Case:
-    """The average precision of scores, one in twenty of them a positive's."""
+    """Return the case of average precision with one positive in twenty scores."""
     generator = torch.Generator().manual_seed(0)
     target = (torch.rand(n, generator=generator) < 0.05).long()
     scores = (torch.randn(n, generator=generator) + 2 * target).sigmoid()
@@ -99,7 +99,7 @@ def of_rankings(n: int) -> Case:
 
 
 def update_and_compute(metric: Any, preds: Tensor, target: Tensor) -> Callable[[], Any]:
-    """A metric's whole life."""
+    """Return a function that constructs, updates and computes a metric."""
 
     def step() -> Any:
         metric.reset()

@@ -1,4 +1,4 @@
-"""Evaluators on label maps: MMSegmentation's, the package's with torchmetrics' metrics, and these on their own."""
+"""Evaluators on label maps: MMSegmentation's, the package's with torchmetrics metrics, and torchmetrics alone."""
 
 import itertools
 import pickle
@@ -15,13 +15,13 @@ COUNT = dict(num_classes=19, ignore_index=255)
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """An image at a time, of three sizes."""
+    """Yield cases for one image at a time, of three sizes."""
     for side in sizes(quick, 128, 256, 512):
         yield evaluating((side, 2 * side))
 
 
 def settings() -> dict[str, dict[str, Any]]:
-    """Sets of metrics by what they hold."""
+    """Return sets of metrics by their contents."""
     accuracy, f_score = (
         {'type': f'torchmetrics.classification.Multiclass{x}', **COUNT} for x in ('Accuracy', 'F1Score')
     )
@@ -32,7 +32,7 @@ def settings() -> dict[str, dict[str, Any]]:
 
 
 def evaluating(size: tuple[int, int]) -> Case:
-    """One image for each of them in turn."""
+    """Return the case of one image for each evaluator."""
     from mmseg.evaluation import IoUMetric
     from torchmetrics import MetricCollection
 
@@ -74,7 +74,7 @@ def evaluating(size: tuple[int, int]) -> Case:
 
 
 def held(evaluators: dict[str, Any]) -> dict[str, int]:
-    """What each evaluator keeps, in bytes."""
+    """Return the number of bytes that each evaluator stores."""
     states = {
         name: evaluator.metric_set.state() if hasattr(evaluator, 'metric_set') else evaluator.results
         for name, evaluator in evaluators.items()
@@ -83,7 +83,7 @@ def held(evaluators: dict[str, Any]) -> dict[str, int]:
 
 
 def label_map(size: tuple[int, int], seed: int) -> dict[str, Any]:
-    """Blocks of classes, and predictions that have shifted a little."""
+    """Return blocks of classes, and slightly shifted predictions."""
     generator = torch.Generator().manual_seed(seed)
     height, width = (-(-side // 32) for side in size)
     blocks = torch.randint(19, (1, height, width), generator=generator)

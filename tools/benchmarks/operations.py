@@ -1,4 +1,4 @@
-"""Operations that a step dispatches, counted on tensors without values (``meta``): alike on every machine."""
+"""Counts of the operations that a step dispatches, on tensors without values (``meta``); the same on every machine."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -15,41 +15,40 @@ NOT_LAUNCHED = {
     *('empty', 'empty_like', 'empty_strided', 'new_empty', 'new_empty_strided'),
     *('_unsafe_view', 'detach', 'lift_fresh'),
 }
-"""Operators that launch no kernel, beside the views that their schemas name."""
+"""Operators that launch no kernel, in addition to views, which their schemas mark."""
 SIZED_BY_VALUES = {'nonzero', 'masked_select', 'bincount', '_unique2'}
-"""Operators that wait for the device to know the size of their result."""
+"""Operators that wait for the device to determine the size of their result."""
 INDEXED = {'index', 'index_put', 'index_put_'}
 STAND_INS: dict[str, Callable[..., Any]] = {
     'bincount': lambda values, weights=None, minlength=0: values.new_empty(minlength),
     '_unique2': lambda values, *how: (values.new_empty(1),) * 3,
     'equal': lambda one, other: True,
 }
-"""Results of operators that ``meta`` does not have."""
+"""Results of operators that ``meta`` does not implement."""
 
 
 class Operation(NamedTuple):
-    """Operator that was dispatched."""
+    """Dispatched operator."""
 
     name: str
     overload: str
     is_floating_point: bool
-    """Whether its first result is."""
+    """Whether its first result is a floating-point tensor."""
     n_tensors: int
-    """Number of tensors that it takes."""
+    """Number of its tensor arguments."""
     words: tuple[str, ...]
-    """Arguments that are texts, such as what to reduce by."""
+    """String arguments, such as the reduction."""
 
 
 class Operations(TorchDispatchMode):
-    """Count the operations on a device, the bytes that they move, and what they read back.
+    """Count the operations on a device, the bytes that they move, and the values that they read back.
 
-    An operation counts if a device launches a kernel for it: views and allocations do not, nor does what is computed
-    on the host. Its bytes are those of the distinct elements of the tensors that it takes and returns: what is expanded
-    counts once.
+    An operation counts if a device launches a kernel for it, unlike views, allocations and computations on the host.
+    Its bytes are those of the distinct elements of its input and output tensors; expanded elements count once.
 
     Args:
-        answer: The value that is returned where one is read back, all elements being taken for chosen where a size is.
-            By default reading back is an error, as it is on ``meta``.
+        answer: The value returned if one is read back; for a size, all elements are taken as selected. By default
+            reading back is an error, as it is on ``meta``.
     """
 
     def __init__(self, answer: float | None = None) -> None:
@@ -95,7 +94,7 @@ def operations(step: Callable[[], Any], answer: float | None = None) -> Operatio
 
 @contextmanager
 def all_chosen(is_so: bool) -> Iterator[None]:
-    """Take masks for true everywhere where the size of a result depends on them, or raise an error."""
+    """Take masks as true everywhere if the size of a result depends on them, or raise an error."""
     with fake_results.patch(meta_nonzero_assume_all_nonzero=is_so):
         yield
 
@@ -107,7 +106,7 @@ def reads_back(name: str, args: Any) -> bool:
 
 
 def is_view(func: Any) -> bool:
-    """Return whether an operator returns a view of what it takes."""
+    """Return whether an operator returns a view of its input."""
     return any(part.alias_info is not None and not part.alias_info.is_write for part in func._schema.returns)
 
 
@@ -122,7 +121,7 @@ def tensors_of(values: Any) -> list[Tensor]:
 
 
 def distinct_bytes(tensor: Tensor) -> int:
-    """Return the bytes of the elements of a tensor, each that is expanded counted once."""
+    """Return the bytes of the elements of a tensor; expanded elements count once."""
     number = 1
     for size, stride in zip(tensor.shape, tensor.stride(), strict=True):
         number *= size if stride else 1

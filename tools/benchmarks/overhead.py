@@ -1,4 +1,4 @@
-"""What each loss, pixel sampler and hook adds to a whole training step of a stock network."""
+"""Cost of each loss, pixel sampler and hook in a whole training step of a stock network."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -38,13 +38,13 @@ HOOKS: dict[str, dict[str, Any]] = {
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """FCN with a ResNet-18 on batches of two images: what comes after the logits, and whole steps with ready data."""
+    """Yield cases for FCN with a ResNet-18 on batches of two images: the part after the logits, and whole steps."""
     side = 32 if quick else 512
     training = Training((2, 3, side, side))
     setups = {name: training.setup(loss=loss) for name, loss in LOSSES.items()}
     setups |= {name: training.setup(sampler=sampler) for name, sampler in SAMPLERS.items()}
     setups |= {name: training.setup(hook=hook) for name, hook in HOOKS.items()}
-    training.step(setups['cross-entropy'], training.whole)  # makes the optimizer's state
+    training.step(setups['cross-entropy'], training.whole)  # creates the optimizer's state
     for group, part in (
         ('decode head: from logits to their gradient', training.after_logits),
         ('a training step of FCN-ResNet-18', training.whole),
@@ -55,13 +55,13 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def percent_over_cross_entropy(row: Row) -> Row:
-    """The median of the differences in the same round, and their interquartile range."""
+    """Return the median of the differences in the same round, and their interquartile range."""
     over, spread = 100 * (row['time against cross-entropy'] - 1), 100 * row['IQR of that']
     return {'over cross-entropy': f'{over:+.1f} %', 'IQR of that in points': round(spread, 1)}
 
 
 class Setup(NamedTuple):
-    """What a decode head is given for a step."""
+    """Loss, pixel sampler and hook of a training step."""
 
     loss: Any
     sampler: Any
@@ -69,7 +69,7 @@ class Setup(NamedTuple):
 
 
 class Training:
-    """One network and its optimizer, whose decode head is given one setup after the other."""
+    """Network and optimizer; the setups are applied to its decode head in turn."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         from mmengine.hub import get_config
@@ -87,7 +87,7 @@ class Training:
         labels = torch.randint(0, 19, (shape[0], 1, shape[2] // 16, shape[3] // 16))
         self.samples = labelled(labels.repeat_interleave(16, 2).repeat_interleave(16, 3))
         self.logits = torch.randn(shape[0], 19, shape[2] // 8, shape[3] // 8, requires_grad=True)
-        # As much of a Runner as the hooks look at.
+        # The part of a Runner that the hooks use.
         self.runner = SimpleNamespace(
             model=self.model,
             iter=0,
@@ -101,7 +101,7 @@ class Training:
         sampler: dict[str, Any] | None = None,
         hook: dict[str, Any] | None = None,
     ) -> Setup:
-        """These in the decode head or beside it; the auxiliary head keeps its cross-entropy."""
+        """Return the components of these configs for the decode head; the auxiliary head keeps its cross-entropy."""
         from mmengine.registry import HOOKS as REGISTERED_HOOKS
         from mmengine.registry import MODELS, TASK_UTILS, DefaultScope
 
@@ -113,7 +113,7 @@ class Training:
             )
 
     def step(self, setup: Setup, part: Step) -> None:
-        """An iteration, in which losses write to the log what they do in a training."""
+        """Run an iteration in which losses log as in training."""
         head, hub = self.model.decode_head, self.runner.message_hub
         head.loss_decode, head.sampler = setup.loss, setup.sampler
         hub.update_info('loop_stage', 'train')
@@ -130,14 +130,14 @@ class Training:
         self.runner.iter += 1
 
     def whole(self) -> None:
-        """Forward, loss, backward, optimizer."""
+        """Run forward pass, loss, backward pass and optimizer."""
         total, _ = self.model.parse_losses(self.model(self.inputs, self.samples, mode='loss'))
         total.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
 
     def after_logits(self) -> None:
-        """The part of the decode head in which setups differ."""
+        """Run the part of the decode head in which setups differ."""
         total, _ = self.model.parse_losses(self.model.decode_head.loss_by_feat(self.logits, self.samples))
         total.backward()
         self.logits.grad = None

@@ -1,7 +1,7 @@
-"""Losses of other libraries, those that are installed.
+"""Losses of installed libraries.
 
-Some would bring a torchvision or another torch along, of which their losses need nothing: their files alone are enough
-(``pip install --no-deps --target DIR``), and what their packages import on top is left out.
+Some libraries depend on torchvision or another torch, which their losses do not need: their files are sufficient (``pip
+install --no-deps --target DIR``), and further imports of their packages are skipped.
 """
 
 import importlib
@@ -31,7 +31,7 @@ DISTRIBUTIONS = (
 
 
 def versions() -> dict[str, str | None]:
-    """What the peers' versions are; None of those that are left out."""
+    """Return the versions of the peers; None for those that are not installed."""
 
     def of(name: str) -> str | None:
         try:
@@ -43,26 +43,26 @@ def versions() -> dict[str, str | None]:
 
 
 def losses_of_smp() -> Any:
-    """The losses of segmentation-models-pytorch without its encoders, which need torchvision and timm."""
+    """Return the losses of segmentation-models-pytorch without its encoders, which need torchvision and timm."""
     if not find_spec('segmentation_models_pytorch'):
         return None
     return imported_without('segmentation_models_pytorch.losses', 'segmentation_models_pytorch')
 
 
 def losses_of_libauc() -> Any:
-    """The losses of LibAUC for areas under curves, without its models and data sets."""
+    """Return the losses of LibAUC for areas under curves, without its models and data sets."""
     if not find_spec('libauc'):
         return None
     return imported_without('libauc.losses.auc', 'libauc', 'libauc.losses', 'libauc.utils')
 
 
 def module_of(name: str) -> Any:
-    """A module whose package comes along as it is; None where that is not installed."""
+    """Return a module of an installed package; None if it is not installed."""
     return importlib.import_module(name) if find_spec(name.partition('.')[0]) else None
 
 
 def libauc_peer(n: int) -> dict[str, Loss]:
-    """The average precision loss of LibAUC (SOAP) for a data set of n items."""
+    """Return the average precision loss of LibAUC (SOAP) for a data set of n items."""
     libauc = losses_of_libauc()
     if libauc is None:
         return {}
@@ -71,7 +71,7 @@ def libauc_peer(n: int) -> dict[str, Loss]:
 
 
 def difftopk_peer(n: int, k: int) -> dict[str, Loss]:
-    """The loss of difftopk as its documentation has it, on the 16 highest scores, of which k should be fewer."""
+    """Return the loss of difftopk as in its documentation, on the 16 highest scores; k should be smaller."""
     difftopk = module_of('difftopk') if k < 16 else None
     if difftopk is None:
         return {}
@@ -82,7 +82,7 @@ def difftopk_peer(n: int, k: int) -> dict[str, Loss]:
 
 
 def imported_without(module: str, *packages: str) -> Any:
-    """A module without what these packages, outer ones first, import when they are imported themselves."""
+    """Import a module without running the imports of these packages, outer ones first."""
     for name in packages:
         if name not in sys.modules:
             spec = find_spec(name)

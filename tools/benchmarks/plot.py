@@ -1,4 +1,4 @@
-"""The picture of a benchmark: time over size for each candidate, or bars where there is one size."""
+"""Picture of a benchmark: time over size for each candidate, or bars for a single size."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ PEN_WIDTH = 1.6
 
 
 def draw(results: Sequence[Row], title: str) -> Figure:
-    """One plot for each group."""
+    """Draw one plot for each group."""
     groups = list(dict.fromkeys(row['measured'] for row in results))
     n_columns = min(COLUMNS, len(groups))
     n_rows = -(-len(groups) // n_columns)
@@ -35,7 +35,7 @@ def draw(results: Sequence[Row], title: str) -> Figure:
 
 
 def lines(axis: Axes, rows: Sequence[Row], colors: dict[str, str]) -> None:
-    """Median times over sizes, with their quartiles; dashed what the others are compared with."""
+    """Plot median times over sizes, with their quartiles; the reference is dashed."""
     for i, name in enumerate(dict.fromkeys(row['candidate'] for row in rows)):
         own = [row for row in rows if row['candidate'] == name]
         axis.errorbar(
@@ -62,7 +62,7 @@ def lines(axis: Axes, rows: Sequence[Row], colors: dict[str, str]) -> None:
 
 
 def bars(axis: Axes, rows: Sequence[Row]) -> None:
-    """Median times with their quartiles; grey what the others are compared with."""
+    """Plot median times with their quartiles as bars; the reference is grey."""
     names = [row['candidate'] for row in rows]
     axis.barh(
         names,
@@ -83,6 +83,6 @@ def bars(axis: Axes, rows: Sequence[Row]) -> None:
 
 
 def errors(rows: Sequence[Row]) -> list[list[float]]:
-    """How far the quartiles are from the medians, below and above."""
+    """Return the distances of the quartiles from the medians, below and above."""
     below = [row['median ms'] - row['quartiles ms'][0] for row in rows]
     return [below, [row['quartiles ms'][1] - row['median ms'] for row in rows]]

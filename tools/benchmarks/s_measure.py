@@ -1,4 +1,4 @@
-"""S-measures: projections beside a sort, losses beside cross-entropy and other libraries, and what a head adds."""
+"""S-measures: projections compared with a sort, losses with cross-entropy and peers, and the cost of a head."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from mmseg_nondecomp.functional import project_tau, soft_project_tau
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Projections, pixels, and training steps of a small network."""
+    """Yield cases for projections, pixels, and training steps of a small network."""
     for dtype in (torch.float32, torch.float64):
         yield projecting(1000 if quick else 1_000_000, dtype)
     for side in sizes(quick, 128, 256, 512):
@@ -26,7 +26,7 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def projecting(n: int, dtype: torch.dtype) -> Case:
-    """What the projection of n margins costs."""
+    """Return the case of the projection of n margins."""
     tau = torch.randn(n, generator=torch.Generator().manual_seed(0)).to(dtype)
     eps = torch.tensor(1.0, dtype=dtype)
     steps: dict[str, Step] = {
@@ -39,7 +39,7 @@ def projecting(n: int, dtype: torch.dtype) -> Case:
 
 
 def binary(shape: tuple[int, ...]) -> Case:
-    """A head with one channel."""
+    """Return the case of a head with one channel."""
     logits, target = foreground(shape)
     losses: dict[str, Loss] = {
         'binary cross-entropy': binary_cross_entropy,
@@ -54,7 +54,7 @@ def binary(shape: tuple[int, ...]) -> Case:
 
 
 def peers() -> dict[str, Loss]:
-    """A soft F_1 (Dice) and an area under the ROC curve, in other libraries."""
+    """Return a soft F_1 (Dice) and an area under the ROC curve of other libraries."""
     found: dict[str, Loss] = {}
     if smp := losses_of_smp():
         found['DiceLoss of segmentation-models-pytorch'] = smp.DiceLoss('binary')
@@ -68,7 +68,7 @@ def peers() -> dict[str, Loss]:
 
 
 def several(shape: tuple[int, ...]) -> Case:
-    """A measure of each class."""
+    """Return the case of a measure for each class."""
     logits, target = half_trained(shape)
     losses: dict[str, Loss] = {'cross-entropy': F.cross_entropy, 'F_1 of each class': stepping(SMeasureLoss())}
     steps = {name: training_step(loss, logits, target) for name, loss in losses.items()}
@@ -76,7 +76,7 @@ def several(shape: tuple[int, ...]) -> Case:
 
 
 def stepping(loss: SMeasureLoss) -> Loss:
-    """The loss with its own step after the last call, as in a training."""
+    """Return the loss with its own step after the last call, as in training."""
 
     def value(logits: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
         loss.step()
@@ -86,7 +86,7 @@ def stepping(loss: SMeasureLoss) -> Loss:
 
 
 def heads(n: int) -> Iterator[Case]:
-    """Training steps of the U-Net of LongTailShapes, and a head that regularises its features."""
+    """Yield cases for training steps of the U-Net of LongTailShapes with a head that regularises its features."""
     f_1 = dict(type='SMeasureLoss', loss_weight=1e-2)
     steps = {'cross-entropy': unet_step(None, False)[0], 'F_1 of big and small images': unet_step(f_1, True)[0]}
     for when, ascend in (('each iteration', True), ('once an epoch', False)):

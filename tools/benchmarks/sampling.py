@@ -1,4 +1,4 @@
-"""Counting classes beside reading the labels alone, indices, draws of the samplers, and the IoU of training."""
+"""Counting of classes compared with only reading the labels, class indices, draws of the samplers, and training IoU."""
 
 import tempfile
 import tracemalloc
@@ -22,7 +22,7 @@ from mmseg_nondecomp.functional.jaccard_counts import count_decisions
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """From label maps to the next image, and what the hook of the adaptive sampler counts in each iteration."""
+    """Yield cases from label maps to the next image, and for the counts of the adaptive sampler's hook."""
     with tempfile.TemporaryDirectory() as folder:
         for scale in (8,) if quick else (4, 2, 1):
             yield counting(Path(folder), (512 // scale, 1024 // scale), 0)
@@ -40,7 +40,7 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def counting(folder: Path, size: tuple[int, int], n_specks: int) -> Case:
-    """Label maps like those of streets: ellipses on a ground, and the same with specks."""
+    """Return the case of label maps like street scenes: ellipses on a background, with and without specks."""
     from mmseg.datasets.transforms import LoadAnnotations
 
     file = str(folder / f'{size}-{n_specks}.png')
@@ -75,7 +75,7 @@ def draw_labels(file: str, size: tuple[int, int], n_specks: int) -> None:
 
 
 def large_index(folder: Path, n_images: int) -> Case:
-    """An index of images with 10 of 150 classes each."""
+    """Return the case of an index of images with 10 of 150 classes each."""
     generator = np.random.default_rng(0)
     image = ImageClasses(np.arange(0, 150, 15), generator.integers(1, 1000, 10), 2**18, generator.random((10, 4, 2)))
     file = folder / 'index.npz'
@@ -96,7 +96,7 @@ def large_index(folder: Path, n_images: int) -> Case:
 
 
 def deciding(group: str, shape: tuple[int, ...]) -> Case:
-    """What counting intersections and unions adds to cross-entropy."""
+    """Return the case of counting intersections and unions in addition to cross-entropy."""
     logits, target = half_trained(shape)
     steps: dict[str, Step] = {
         'cross-entropy': training_step(F.cross_entropy, logits, target),

@@ -1,4 +1,4 @@
-"""The soft IoU loss beside cross-entropy and the Jaccard losses of other libraries."""
+"""Soft IoU loss compared with cross-entropy and the Jaccard losses of other libraries."""
 
 from collections.abc import Iterator
 
@@ -12,7 +12,7 @@ from mmseg_nondecomp import SoftIoULoss
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Training steps; every loss takes the batch for one set."""
+    """Yield cases for training steps; every loss treats the batch as one set."""
     for side in sizes(quick, 128, 256, 512):
         logits, target = half_trained((2, 19, side, side))
         losses: dict[str, Loss] = {'cross-entropy': F.cross_entropy, 'SoftIoULoss': SoftIoULoss(), **peers()}
@@ -21,7 +21,7 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def peers() -> dict[str, Loss]:
-    """One minus a soft intersection over a soft union, in other libraries."""
+    """Return the soft Jaccard losses of other libraries."""
     found: dict[str, Loss] = {}
     if smp := losses_of_smp():
         found['JaccardLoss of segmentation-models-pytorch'] = smp.JaccardLoss('multiclass')

@@ -1,4 +1,4 @@
-"""Results as tables: the rows that a reader wants, and Markdown."""
+"""Tables of results, as rows and as Markdown."""
 
 import math
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ IN_CELLS = (
 
 
 def compact(results: Sequence[Row]) -> list[Row]:
-    """A row for each candidate of a group, with its times from the smallest size to the largest in one cell.
+    """Return a row for each candidate of a group, with its times from the smallest to the largest size in one cell.
 
-    What else there is belongs to the largest size. The growth is the power of the size with which the time grows,
-    fitted to all of them.
+    The other columns are for the largest size. The growth is the exponent of the time as a power of the size, fitted to
+    all sizes.
     """
     rows = []
     for group in dict.fromkeys(row['measured'] for row in results):
@@ -30,7 +30,7 @@ def compact(results: Sequence[Row]) -> list[Row]:
 
 
 def compact_row(group: str, candidate: str, cells: Sequence[Row]) -> Row:
-    """The row of a candidate; cells without a time stand for sizes that it was not given."""
+    """Return the row of a candidate; cells without a time are for sizes that were not measured."""
     timed = [cell for cell in cells if 'median ms' in cell]
     last = timed[-1]
     against = against_of(last)
@@ -50,19 +50,19 @@ def compact_row(group: str, candidate: str, cells: Sequence[Row]) -> Row:
 
 
 def against_of(row: Row) -> str:
-    """The name of the column with the time against that of the first candidate."""
+    """Return the name of the column with the time relative to that of the first candidate."""
     return next(name for name in row if name.startswith('time against '))
 
 
 def slope(sizes: Sequence[float], times: Sequence[float]) -> float:
-    """The power of the size with which the time grows, by least squares of the logarithms."""
+    """Return the exponent of the time as a power of the size, by least squares of the logarithms."""
     x, y = [math.log(size) for size in sizes], [math.log(time) for time in times]
     middle = sum(x) / len(x)
     return sum((a - middle) * b for a, b in zip(x, y, strict=True)) / sum((a - middle) ** 2 for a in x)
 
 
 def number(value: Any) -> str:
-    """A cell with three significant digits of a float, and never an exponent."""
+    """Return a cell with three significant digits of a float, without an exponent."""
     if not isinstance(value, float) or not math.isfinite(value):
         return str(value)
     digits = 2 - math.floor(math.log10(abs(value))) if value else 0
@@ -70,13 +70,13 @@ def number(value: Any) -> str:
 
 
 def filled_up(rows: Sequence[Row]) -> list[Row]:
-    """The same rows with the columns of all of them, empty where a row has none."""
+    """Return the same rows with the columns of all of them; missing cells are empty."""
     columns = dict.fromkeys(name for row in rows for name in row)
     return [{name: row.get(name, '') for name in columns} for row in rows]
 
 
 def table(results: Sequence[Row]) -> str:
-    """The results in Markdown, one table for each set of columns."""
+    """Return the results in Markdown, one table for each set of columns."""
     blocks, columns = [], None
     for row in results:
         if columns != list(row):

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def unet_step(of_head: dict[str, Any] | None, ascend: bool) -> tuple[Step, Any]:
-    """A training step of the stock model, with a head that has the loss of these settings; and that loss."""
+    """Return a training step of the stock model with a head that has the given loss, and that loss."""
     from mmengine.config import Config
     from mmengine.registry import MODELS, DefaultScope
 
@@ -44,7 +44,7 @@ def unet_step(of_head: dict[str, Any] | None, ascend: bool) -> tuple[Step, Any]:
 
 
 def labelled(labels: Tensor) -> list[Any]:
-    """Label maps [N, 1, H, W] as MMSegmentation hands them to its heads."""
+    """Return label maps [N, 1, H, W] as MMSegmentation passes them to its heads."""
     from mmengine.structures import PixelData
     from mmseg.structures import SegDataSample
 
@@ -58,7 +58,7 @@ def labelled(labels: Tensor) -> list[Any]:
 
 
 def fill_examples(loss: Any, n: int) -> None:
-    """Have the loss see n examples, a tenth of them positives."""
+    """Call the loss with n examples, a tenth of them positives."""
     generator = torch.Generator().manual_seed(0)
     target = (torch.rand(n, generator=generator) < 0.1).long()
     loss(torch.randn(n, 1, generator=generator, requires_grad=True), target, ids=torch.arange(n))

@@ -1,4 +1,4 @@
-"""The top-k losses beside cross-entropy, the algorithms of their paper, and difftopk."""
+"""Top-k losses compared with cross-entropy, the algorithms of their paper, and difftopk."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +17,7 @@ BATCH = 256
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Training steps over the number of classes, and over k."""
+    """Yield cases for training steps over the number of classes, and over k."""
     for n in sizes(quick, 100, 1000, 10_000, 100_000):
         yield training('a training step, k = 5', n, 5, n, 'classes')
     n = 100 if quick else 10_000
@@ -26,7 +26,7 @@ def cases(quick: bool) -> Iterator[Case]:
 
 
 def training(group: str, n: int, k: int, size: int, unit: str) -> Case:
-    """Forward and backward pass on a batch."""
+    """Return the case of forward and backward passes on a batch."""
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(BATCH, n, generator=generator, requires_grad=True)
     target = torch.randint(0, n, (BATCH,), generator=generator)
@@ -36,7 +36,7 @@ def training(group: str, n: int, k: int, size: int, unit: str) -> Case:
         'HardTopKLoss': HardTopKLoss(k),
         'smooth top-k by Algorithms 1 and 2 of the paper': partial(loss_by, with_custom_backward, k=k),
     }
-    if n <= 1000:  # One step for each class: seconds beyond that.
+    if n <= 1000:  # One step per class; beyond that it takes seconds.
         losses['smooth top-k by Algorithm 3, differentiated'] = partial(loss_by, log_summation, k=k)
     losses |= difftopk_peer(n, k)
     steps = {name: training_step(loss, scores, target) for name, loss in losses.items()}

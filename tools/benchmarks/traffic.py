@@ -1,4 +1,4 @@
-"""What processes send to each other in a training step for a loss of all of them: counted, not timed."""
+"""Counts of the bytes that processes exchange in a training step with a loss over all of them."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,22 +28,22 @@ from mmseg_nondecomp import (
 N_PROCESSES = (8, 64, 1024)
 N_CLASSES = 19
 N_ITEMS = 100
-"""Boxes or images of a process, for losses of few items."""
+"""Number of boxes or images per process, for losses with few items."""
 
 
 class Candidate(NamedTuple):
-    """A loss, and what a process hands over for it on paper."""
+    """A loss and the expected bytes that a process contributes."""
 
     loss: Callable[[], nn.Module]
     on_paper: str
-    """The bytes, for C classes and N items."""
+    """Formula of the bytes, for C classes and N items."""
     of_items: bool = False
-    """Whether it is given N items, and not images."""
+    """Whether its input is N items instead of images."""
 
 
 CELLS = '8·(2^12 + 1)'
 LOGGED = '16·C'
-"""The intersections and unions of the mean IoU in the log."""
+"""Bytes of the intersections and unions of the mean IoU in the log."""
 CANDIDATES = {
     'LossMaxPooling': Candidate(lambda: LossMaxPooling(scope='world'), '8 + 4·2040 + 5·16 + 4'),
     'LossMaxPooling, p = 1': Candidate(
@@ -68,30 +68,30 @@ CANDIDATES = {
 
 
 class Collective(NamedTuple):
-    """One exchange, as a process takes part in it."""
+    """One collective of a process."""
 
     name: str
-    """That of PyTorch's operator."""
+    """Name of PyTorch's operator."""
     size: int
-    """The bytes that the process hands over."""
+    """Bytes that the process contributes."""
 
 
 SENT: dict[str, Callable[[int, int], float]] = {
     'allreduce_': lambda size, n: 2 * (n - 1) / n * size,
     'allgather_': lambda size, n: (n - 1) * size,
 }
-"""The bytes that each of n processes sends, in a ring."""
+"""Bytes that each of n processes sends in a ring."""
 
 
 class Collectives(TorchDispatchMode):
-    """Takes down the collectives of this process, whichever function asks for them."""
+    """Recorder of the collectives of this process."""
 
     def __init__(self) -> None:
         super().__init__()
         self.found: list[Collective] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Call the operator, and note it if it is a collective."""
+        """Call the operator, and record it if it is a collective."""
         library, name = func._schema.name.split('::')
         if library == 'c10d':
             tensors = args[1] if name == 'allgather_' else args[0]
@@ -100,20 +100,20 @@ class Collectives(TorchDispatchMode):
 
 
 def collectives(loss: nn.Module, *call: Any, **settings: Any) -> list[Collective]:
-    """Those of a training step, forward and backward."""
+    """Return the collectives of a training step, forward and backward."""
     with Collectives() as recorded:
         loss(*call, **settings).backward()
     return recorded.found
 
 
 def sent(found: list[Collective], n_processes: int) -> float:
-    """The bytes that each process sends."""
+    """Return the bytes that each process sends."""
     return sum(SENT[name](size, n_processes) for name, size in found)
 
 
 @contextmanager
 def one_of(n_processes: int) -> Iterator[None]:
-    """Be the first of many processes; there are no others, and each is taken to have what this one has."""
+    """Simulate the first of many processes; every other one is assumed to hold the same data."""
     dist.init_process_group('fake', store=FakeStore(), rank=0, world_size=n_processes)
     try:
         yield
@@ -123,7 +123,7 @@ def one_of(n_processes: int) -> Iterator[None]:
 
 @contextmanager
 def while_a_runner_trains() -> Iterator[None]:
-    """With what losses write into the log of MMEngine."""
+    """Enable the logging of losses to MMEngine."""
     from mmengine.logging import MessageHub
 
     hub = MessageHub.get_current_instance()
@@ -135,7 +135,7 @@ def while_a_runner_trains() -> Iterator[None]:
 
 
 def step_of(candidate: Candidate, side: int) -> list[Collective]:
-    """What a training step exchanges, with two images of a width and height or with items."""
+    """Return the exchanges of a training step, with two images of a width and height or with items."""
     logits, target = half_trained((N_ITEMS, N_CLASSES) if candidate.of_items else (2, N_CLASSES, side, side))
     loss = candidate.loss()
     settings = dict(ids=torch.arange(N_ITEMS)) if getattr(loss, 'per_example', False) else {}
@@ -143,7 +143,7 @@ def step_of(candidate: Candidate, side: int) -> list[Collective]:
 
 
 def rows(quick: bool) -> list[Row]:
-    """A row for each loss, and what DDP sends of gradients beside it."""
+    """Return a row for each loss, and one for the gradients that DDP sends."""
     sides = (24, 48) if quick else (128, 256)
     gradients = gradient_bytes()
     of_gradients = [Collective('allreduce_', gradients)]
@@ -168,7 +168,7 @@ def rows(quick: bool) -> list[Row]:
 
 
 def columns(steps: dict[int, list[list[Collective]]], gradients: int) -> Row:
-    """What each process sends, and against the gradients; of several sizes of images where that differs."""
+    """Return the bytes that each process sends, also relative to the gradients, for each image size if they differ."""
     found: Row = {}
     for n, of_sizes in steps.items():
         found[f'KiB sent, {n} processes'] = alike([number(sent(step, n) / 1024) for step in of_sizes])
@@ -180,10 +180,10 @@ def columns(steps: dict[int, list[list[Collective]]], gradients: int) -> Row:
 
 
 def alike(cells: list[str]) -> str:
-    """One cell where all are the same, or all of them."""
+    """Return one value if all are the same, or all of them."""
     return BETWEEN.join(dict.fromkeys(cells))
 
 
 def gradient_bytes() -> int:
-    """What the gradients of a small stock network take."""
+    """Return the bytes of the gradients of a small stock network."""
     return sum(n_bytes(parameter) for parameter in Training((2, 3, 32, 32)).model.parameters())

@@ -1,4 +1,4 @@
-"""The direct loss of wrong decisions beside the surrogates that it replaces."""
+"""Direct zero-one loss compared with the surrogates that it replaces."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from mmseg_nondecomp import DirectZeroOneLoss
 
 
 def cases(quick: bool) -> Iterator[Case]:
-    """Training steps of one decision an item. No library has another implementation of the direct loss."""
+    """Yield cases for training steps with one decision per item. No other library implements the direct loss."""
     for n in sizes(quick, 65_536, 262_144, 1_048_576):
         generator = torch.Generator().manual_seed(0)
         scores = torch.randn(n, 1, generator=generator, requires_grad=True)

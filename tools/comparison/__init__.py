@@ -1,1 +1,1 @@
-"""Paired trainings of several configs, and what tells them apart: the parts of ``tools/compare.py``."""
+"""Paired training runs of several configs and their comparison, for ``tools/compare.py``."""

@@ -1,4 +1,4 @@
-"""The pictures of a comparison."""
+"""Pictures of a comparison."""
 
 from collections.abc import Sequence
 
@@ -13,13 +13,13 @@ from comparison.statistics import iou_of_images
 from comparison.tables import class_iou
 
 N_EVOLUTION = 2
-"""Images whose predictions are shown on the way."""
+"""Number of images whose predictions are shown during training."""
 N_EXTREMES = 3
-"""Images with the largest gain, and as many with the largest loss."""
+"""Number of images with the largest gain, and of those with the largest loss."""
 
 
 def learning_curves(comparison: Comparison, schedule: str) -> Figure:
-    """Mean IoU of the validation set over the iterations: the mean over seeds, and from the lowest to the highest."""
+    """Plot the mean IoU of the validation set over the iterations: mean and range over seeds."""
     figure = Figure(figsize=(10, 4), layout='constrained')
     for axis, key, title in zip(
         figure.subplots(1, 2), ('data set', 'image'), ('mIoU of the data set', 'mIoU by image'), strict=True
@@ -39,7 +39,7 @@ def learning_curves(comparison: Comparison, schedule: str) -> Figure:
 
 
 def gain_over_pixels(comparison: Comparison, schedule: str) -> Figure:
-    """The gain of each class over the first config, by how many pixels it has (paper: Fig. 3)."""
+    """Plot the gain of each class over the first config against its number of pixels (paper: Fig. 3)."""
     others = [name for name in comparison.configs if name != comparison.base_of(name)]
     figure = Figure(figsize=(8, 2.9 * len(others) + 0.3), layout='constrained')
     pixels = comparison.trainings[0]['pixels']
@@ -60,7 +60,7 @@ def gain_over_pixels(comparison: Comparison, schedule: str) -> Figure:
 
 
 def evolution(comparison: Comparison, schedule: str) -> Figure:
-    """Predictions on the same images under each config, on the way (paper: Fig. 4), of the first seed."""
+    """Show predictions of each config on the same images during training (paper: Fig. 4), for the first seed."""
     trainings = {name: comparison.groups[schedule][name][0] for name in comparison.configs}
     first = next(iter(trainings.values())).last
     shown = most_classes(first, N_EVOLUTION)
@@ -82,7 +82,7 @@ def evolution(comparison: Comparison, schedule: str) -> Figure:
 
 
 def most_classes(last: dict[str, np.ndarray], n: int) -> list[int]:
-    """Which of the images whose predictions were kept on the way have the most classes."""
+    """Return the tracked images with the most classes."""
     present = last['areas'][last['shown']][:, 1] > 0
     return sorted(range(len(present)), key=lambda i: -present[i].sum())[:n]
 
@@ -90,9 +90,9 @@ def most_classes(last: dict[str, np.ndarray], n: int) -> list[int]:
 def wins_and_losses(
     comparison: Comparison, schedule: str, name: str, chosen: Sequence[int], gains: Sequence[float]
 ) -> Figure:
-    """Images where a config gains on the first or loses, with what both make of them, of the first seed.
+    """Show images on which a config gains or loses against the first, with both predictions, for the first seed.
 
-    ``chosen`` and ``gains`` are what :func:`extremes` finds.
+    ``chosen`` and ``gains`` are the results of :func:`extremes`.
     """
     ours, theirs = (comparison.groups[schedule][key][0] for key in (name, comparison.base_of(name)))
     mine, other = ours.last, theirs.last
@@ -111,7 +111,7 @@ def wins_and_losses(
 
 
 def extremes(ours: Trained, theirs: Trained) -> tuple[list[int], list[float]]:
-    """Places in the gallery with the largest gains, then those with the largest losses; and the gains, in points."""
+    """Return the gallery indices of the largest gains, then of the largest losses; and the gains, in points."""
     gallery = ours.last['gallery']
     gains = 100 * (iou_of_images(ours.areas) - iou_of_images(theirs.areas))[gallery]
     places = [place for place in np.argsort(-gains) if not np.isnan(gains[place])]
@@ -121,20 +121,20 @@ def extremes(ours: Trained, theirs: Trained) -> tuple[list[int], list[float]]:
 
 
 def colors_of(comparison: Comparison) -> dict[str, tuple[float, ...]]:
-    """A color for each config."""
+    """Return a color for each config."""
     palette = colormaps['tab10' if len(comparison.configs) <= 10 else 'tab20'].colors
     return {name: palette[i % len(palette)] for i, name in enumerate(comparison.configs)}
 
 
 def colored(label: np.ndarray, last: dict[str, np.ndarray]) -> np.ndarray:
-    """Classes in the data set's colors; what is ignored is black."""
+    """Return a label map in the data set's colors; ignored pixels are black."""
     palette = np.zeros((256, 3), np.uint8)
     palette[: len(last['palette'])] = last['palette']
     return palette[label]
 
 
 def show(axis: Axes, picture: np.ndarray | None) -> None:
-    """A picture without ticks, or an empty place."""
+    """Show a picture without ticks, or an empty axis."""
     axis.set(xticks=[], yticks=[])
     if picture is None:
         axis.spines[:].set_visible(False)
@@ -143,7 +143,7 @@ def show(axis: Axes, picture: np.ndarray | None) -> None:
 
 
 def legend(names: Sequence[str], palette: np.ndarray) -> Figure:
-    """The colors of the classes."""
+    """Draw a legend of the colors of the classes."""
     figure = Figure(figsize=(10, 0.32 * -(-len(names) // 8) + 0.1), layout='constrained')
     handles = [Patch(facecolor=color / 255) for color in palette]
     figure.legend(handles, names, ncols=8, loc='center', frameon=False, fontsize=9)

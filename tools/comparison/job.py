@@ -1,4 +1,4 @@
-"""One training of a comparison: which config, how long, from which seed."""
+"""Description of one run of a comparison: config, length and seed."""
 
 import hashlib
 import json
@@ -12,12 +12,12 @@ from mmengine.config import Config
 from comparison.schedule import SCHEDULES, stretch
 
 N_POINTS = 10
-"""How often a training is validated."""
+"""Number of validations during a run."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be trained, and where it leaves what it finds."""
+    """One run and its output folder."""
 
     config: str
     seed: int
@@ -28,17 +28,17 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The config, and the learning rate where it was set."""
+        """Name of the config, with the learning rate if it was set."""
         return Path(self.config).stem + ('' if self.lr is None else f' lr {self.lr:g}')
 
     @property
     def work_dir(self) -> Path:
-        """A folder of its own."""
+        """Folder of the run."""
         lr = 'lr' if self.lr is None else f'lr{self.lr:g}'
         return self.out / self.schedule / Path(self.config).stem / lr / f'seed{self.seed}'
 
     def settings(self) -> Config:
-        """The whole config of the training."""
+        """Return the complete config of the run."""
         cfg = Config.fromfile(self.config)
         lr = {} if self.lr is None else {'optim_wrapper.optimizer.lr': self.lr}
         cfg.merge_from_dict({**self.options, **lr, 'randomness.seed': self.seed})
@@ -48,14 +48,14 @@ class Job:
         return cfg
 
     def fingerprint(self) -> str:
-        """Changes with every setting: a training of other settings is another one."""
+        """Return a fingerprint of all settings of a run."""
         settings = self.settings().to_dict()
         del settings['work_dir']
         return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def validate_on_the_way(cfg: Config) -> None:
-    """Have the training validated at ten points, with a checkpoint at each. Two stay: one while the next is written."""
+    """Set ten validations with a checkpoint at each. Two are kept: one is complete while the next is written."""
     loop = cfg.train_cfg
     interval = max(1, loop.get('max_iters', loop.get('max_epochs')) // N_POINTS)
     loop.update(val_begin=1, val_interval=interval)

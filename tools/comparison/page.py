@@ -1,4 +1,4 @@
-"""A page of HTML in one file: pictures are inside, and whatever is shown is escaped."""
+"""HTML page in one file, with embedded pictures and escaped texts."""
 
 import base64
 import io
@@ -24,21 +24,21 @@ pre { overflow-x: auto; font-size: 0.8rem; background: #8881; padding: 1rem; }
 
 
 class Page:
-    """Collects headings, tables and pictures."""
+    """Builder of a page of headings, tables and pictures."""
 
     def __init__(self, title: str) -> None:
         self.title, self.parts = title, [f'<h1>{escape(title)}</h1>']
 
     def heading(self, text: str, level: int = 2) -> None:
-        """A heading."""
+        """Add a heading."""
         self.parts.append(f'<h{level}>{escape(text)}</h{level}>')
 
     def text(self, text: str) -> None:
-        """A paragraph."""
+        """Add a paragraph."""
         self.parts.append(f'<p>{escape(text)}</p>')
 
     def table(self, rows: Sequence[dict[str, Any]]) -> None:
-        """Rows with the same keys, which are the titles of the columns."""
+        """Add a table of rows with the same keys, which are the titles of the columns."""
         head = ''.join(f'<th>{escape(str(title))}</th>' for title in rows[0])
         body = ''.join(
             f'<tr>{"".join(f"<td>{escape(str(value))}</td>" for value in row.values())}</tr>' for row in rows
@@ -46,7 +46,7 @@ class Page:
         self.parts.append(f'<div class="scroll"><table><tr>{head}</tr>{body}</table></div>')
 
     def figure(self, figure: Figure, caption: str = '') -> None:
-        """A picture, and what it shows."""
+        """Add a picture with a caption."""
         buffer = io.BytesIO()
         figure.savefig(buffer, format='png', dpi=110)
         data = base64.b64encode(buffer.getvalue()).decode()
@@ -55,11 +55,11 @@ class Page:
         self.parts.append(f'<figure>{image}{below}</figure>')
 
     def details(self, title: str, text: str) -> None:
-        """A text that opens on a click."""
+        """Add a text that opens on a click."""
         self.parts.append(f'<details><summary>{escape(title)}</summary><pre>{escape(text)}</pre></details>')
 
     def html(self) -> str:
-        """The whole page."""
+        """Return the complete page."""
         policy = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
         head = [
             '<meta charset="utf-8">',

@@ -1,4 +1,4 @@
-"""Trainings side by side, each in a process of its own."""
+"""Parallel training runs, one process each."""
 
 import contextlib
 import multiprocessing
@@ -18,24 +18,24 @@ TERMINAL_SECONDS, FILE_SECONDS = 0.5, 30
 
 
 def train_missing(jobs: Sequence[Job], n_at_a_time: int) -> list[dict[str, Any]]:
-    """The results of all jobs, training those that have none yet.
+    """Return the results of all jobs; run those without a result.
 
-    Ctrl-C stops the trainings at once; the same call goes on from their last checkpoints.
+    Ctrl-C stops the runs at once; the same call resumes from their last checkpoints.
 
     Raises:
-        SystemExit: If trainings fail, after the others have ended.
+        SystemExit: If runs fail, after the others have ended.
     """
     todo = [job for job in jobs if result_of(job) is None]
-    print(f'{len(jobs)} trainings, {len(jobs) - len(todo)} of them done before', flush=True)
+    print(f'{len(jobs)} runs, {len(jobs) - len(todo)} of them finished before', flush=True)
     if todo:
         train(todo, n_at_a_time)
     return [found for job in jobs if (found := result_of(job))]
 
 
 def train(jobs: Sequence[Job], n_at_a_time: int) -> None:
-    """Train all jobs, and show how far they are."""
+    """Train all jobs and show their progress."""
     context = multiprocessing.get_context('spawn')
-    shares = context.Array('d', len(jobs))  # of each training, how much of it is done
+    shares = context.Array('d', len(jobs))  # completed share of each run
     waiting, running, failed = list(range(len(jobs))), {}, []
     line = Line([job.settings().train_cfg for job in jobs])
     threads = max(1, (os.cpu_count() or 1) // n_at_a_time)
@@ -56,15 +56,15 @@ def train(jobs: Sequence[Job], n_at_a_time: int) -> None:
                 process.terminate()
             for process in running.values():
                 process.join()
-            raise SystemExit('\nstopped; the same command goes on from here') from None
+            raise SystemExit('\nstopped; the same command resumes from here') from None
     if failed:
         outputs = '\n'.join(f'  {jobs[i].work_dir / OUTPUT}' for i in failed)
-        raise SystemExit(f'{len(failed)} of {len(jobs)} trainings failed. What they said last is in\n{outputs}')
+        raise SystemExit(f'{len(failed)} of {len(jobs)} runs failed. Their output is in\n{outputs}')
 
 
 def run(job: Job, i: int, shares: Any) -> None:
-    """One training in a process of its own, its output in a file."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started it decides
+    """Run one job in a process of its own, with its output in a file."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles it
     job.work_dir.mkdir(parents=True, exist_ok=True)
 
     def report(share: float) -> None:
@@ -77,13 +77,13 @@ def run(job: Job, i: int, shares: Any) -> None:
 
 
 def told(job: Job, failed: bool) -> str:
-    """One line about a training that has ended."""
+    """Return one line about a finished run."""
     result = None if failed else result_of(job)
     return f'{job.work_dir}: {result["mIoU"]:.2f} mIoU' if result else f'{job.work_dir}: FAILED, see its {OUTPUT}'
 
 
 class Line:
-    """A line that tells how far all trainings are, and how long the rest takes."""
+    """Line with the progress of all runs and the remaining time."""
 
     def __init__(self, loops: Sequence[dict[str, Any]]) -> None:
         self.lengths = [loop.get('max_iters', loop.get('max_epochs')) for loop in loops]
@@ -91,7 +91,7 @@ class Line:
         self.is_terminal = sys.stderr.isatty()
 
     def show(self, shares: Sequence[float], n_running: int) -> None:
-        """Write the line anew, now and then."""
+        """Rewrite the line at intervals."""
         now = time.monotonic()
         if now - self.shown < (TERMINAL_SECONDS if self.is_terminal else FILE_SECONDS):
             return
@@ -99,18 +99,18 @@ class Line:
         done = sum(share * length for share, length in zip(shares, self.lengths, strict=True)) / sum(self.lengths)
         left = f'{(now - self.start) * (1 - done) / done / 60:.1f} min left' if done else 'starting'
         bar = ('█' * round(20 * done)).ljust(20, '░') + ' ' if self.is_terminal else ''
-        line = f'{bar}{100 * done:.0f} % of {len(shares)} trainings, {n_running} running, {left}'
+        line = f'{bar}{100 * done:.0f} % of {len(shares)} runs, {n_running} running, {left}'
         print(f'\r\033[K{line}' if self.is_terminal else line, end='' if self.is_terminal else '\n', file=sys.stderr)
         sys.stderr.flush()
 
     def say(self, text: str) -> None:
-        """A line that stays."""
+        """Print a line that stays."""
         print(f'\r\033[K{text}' if self.is_terminal else text, flush=True)
 
 
 @contextlib.contextmanager
 def environment(**variables: str) -> Any:
-    """Variables that the processes started meanwhile inherit."""
+    """Set environment variables for processes that are started in the context."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:
@@ -122,7 +122,7 @@ def environment(**variables: str) -> Any:
 
 @contextlib.contextmanager
 def stops_on_terminate() -> Any:
-    """A polite kill stops the trainings as Ctrl-C does."""
+    """Make SIGTERM stop the runs as Ctrl-C does."""
 
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt

@@ -1,4 +1,4 @@
-"""The report of a comparison: numbers as JSON, tables as Markdown, and everything on one page of HTML."""
+"""Report of a comparison: numbers as JSON, tables as Markdown, and everything on one HTML page."""
 
 import json
 import platform
@@ -16,16 +16,16 @@ from comparison.results import Comparison
 from comparison.tables import class_rows, markdown, score_rows, summary_rows
 
 HOW_TO_READ = (
-    'Each seed gives all configs the same initial weights, and the same images where they draw them alike. Differences '
-    'are paired by seed; in brackets is the interval that holds 95 % of them when seeds and validation images are '
-    'drawn anew, with repetition; then, in how many seeds the config is ahead of the first. With one seed the interval '
-    'tells of the images alone. mIoU is the mean over classes of the IoU of the whole validation set, mIoU by image '
-    'the mean over images of the mean IoU of the classes in each.'
+    'For each seed all configs have the same initial weights, and the same images if they sample alike. Differences '
+    'are paired by seed. They are followed by their 95 % bootstrap interval over seeds and validation images in '
+    'brackets, and by the number of seeds in which the config is ahead of the first. With one seed the interval only '
+    'covers the images. mIoU is the mean over classes of the IoU of the whole validation set; mIoU by image is the '
+    'mean over images of the mean IoU of the classes in each.'
 )
 
 
 def write_report(comparison: Comparison, out: Path, title: str, command: str) -> Path:
-    """Write ``results.json``, ``results.md`` and ``report.html``; gives the last one."""
+    """Write ``results.json``, ``results.md`` and ``report.html``; return the path of the last."""
     out.mkdir(parents=True, exist_ok=True)
     tables = {schedule: score_rows(comparison, schedule) for schedule in comparison.schedules}
     document = {
@@ -42,7 +42,7 @@ def write_report(comparison: Comparison, out: Path, title: str, command: str) ->
 
 
 def metadata(comparison: Comparison) -> dict[str, Any]:
-    """What one needs to know to read the numbers."""
+    """Return the metadata that the numbers depend on."""
 
     def installed(name: str) -> str | None:
         try:
@@ -65,7 +65,7 @@ def metadata(comparison: Comparison) -> dict[str, Any]:
 
 
 def text_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]]) -> str:
-    """All tables, for a README or a terminal."""
+    """Return all tables, for a README or a terminal."""
     parts = []
     for schedule, rows in tables.items():
         parts.append(f'## {schedule.capitalize()} schedule: {comparison.iterations(schedule)} iterations')
@@ -73,9 +73,9 @@ def text_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]])
     return '\n\n'.join([*parts, HOW_TO_READ]) + '\n'
 
 
-@rc_context({'text.parse_math': False})  # Names may have dollars.
+@rc_context({'text.parse_math': False})  # Names may contain dollar signs.
 def html_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]], title: str, command: str) -> str:
-    """The page with all tables and pictures."""
+    """Return the page with all tables and pictures."""
     page = Page(title)
     page.text(HOW_TO_READ)
     for schedule, rows in tables.items():
@@ -83,11 +83,11 @@ def html_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]],
         page.table(rows)
         page.figure(
             charts.learning_curves(comparison, schedule),
-            'The validation set during training: mean over seeds, and from the lowest seed to the highest.',
+            'Validation set during training: mean and range over seeds.',
         )
         compare_classes(page, comparison, schedule)
         show_predictions(page, comparison, schedule)
-    page.heading('How it was made')
+    page.heading('Command and metadata')
     page.text(command)
     page.table([{'': key, 'value': value} for key, value in metadata(comparison).items()])
     page.table(training_rows(comparison))
@@ -95,12 +95,12 @@ def html_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]],
         for schedule in comparison.schedules:
             trained = comparison.groups[schedule][name][0]
             config = trained.work_dir / Path(trained['config']).name
-            page.details(f'{name}, {schedule}: the whole config', config.read_text())
+            page.details(f'{name}, {schedule}: complete config', config.read_text())
     return page.html()
 
 
 def compare_classes(page: Page, comparison: Comparison, schedule: str) -> None:
-    """Which classes gain and which lose."""
+    """Add the gain or loss of each class."""
     page.heading('Classes', 3)
     if len(comparison.configs) > len({comparison.base_of(name) for name in comparison.configs}):
         page.figure(
@@ -111,7 +111,7 @@ def compare_classes(page: Page, comparison: Comparison, schedule: str) -> None:
 
 
 def show_predictions(page: Page, comparison: Comparison, schedule: str) -> None:
-    """Images on the way, and where each config wins and loses."""
+    """Add predictions during training, and images on which each config gains and loses."""
     seed = comparison.seeds[0]
     page.heading('Predictions', 3)
     last = comparison.trainings[0].last
@@ -119,26 +119,26 @@ def show_predictions(page: Page, comparison: Comparison, schedule: str) -> None:
     page.figure(charts.legend(names, last['palette']))
     page.figure(
         charts.evolution(comparison, schedule),
-        f'The same validation images under each config, by iteration (seed {seed}).',
+        f'Predictions of each config on the same validation images, by iteration (seed {seed}).',
     )
     for name in comparison.configs:
         if name == comparison.base_of(name):
             continue
-        page.heading(f'{name}: where it gains and loses most', 4)
+        page.heading(f'{name}: largest gains and losses', 4)
         base = comparison.base_of(name)
         chosen, gains = charts.extremes(*(comparison.groups[schedule][key][0] for key in (name, base)))
         if not chosen:
-            page.text(f'No image has another mean IoU than with {base}.')
+            page.text(f'Every image has the same mean IoU as with {base}.')
             continue
         page.figure(
             charts.wins_and_losses(comparison, schedule, name, chosen, gains),
-            f'Of {len(last["gallery"])} validation images those with the largest gains and the largest losses in mean '
-            f'IoU against {base}, in points (seed {seed}).',
+            f'The largest gains and losses in mean IoU against {base} among {len(last["gallery"])} validation images, '
+            f'in points (seed {seed}).',
         )
 
 
 def training_rows(comparison: Comparison) -> Sequence[dict[str, Any]]:
-    """One row for each training."""
+    """Return one row for each run."""
     return [
         {
             'training': trained['name'],

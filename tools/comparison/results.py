@@ -1,4 +1,4 @@
-"""The results of a comparison, side by side."""
+"""Results of a comparison."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from comparison.watch import LAST, PICTURES
 
 
 class Trained:
-    """A training that has ended: its result, and what it left in its folder."""
+    """Result and files of a finished run."""
 
     def __init__(self, result: dict[str, Any], work_dir: Path) -> None:
         self.result, self.work_dir = result, work_dir
@@ -21,12 +21,12 @@ class Trained:
 
     @property
     def checkpoint(self) -> Path:
-        """The weights at its end."""
+        """Final weights."""
         return self.work_dir / Path((self.work_dir / 'last_checkpoint').read_text()).name
 
     @property
     def last(self) -> dict[str, Any]:
-        """Areas of each image and class, and thumbnails, at the last validation."""
+        """Areas of each image and class, and thumbnails, of the last validation."""
         with np.load(self.work_dir / LAST) as file:
             return dict(file)
 
@@ -37,13 +37,13 @@ class Trained:
 
     @property
     def pictures(self) -> dict[int, np.ndarray]:
-        """How a few images were seen, by iteration."""
+        """Predictions on the tracked images, by iteration."""
         with np.load(self.work_dir / PICTURES) as file:
             return {int(iteration): file[iteration] for iteration in file}
 
 
 class Comparison:
-    """Trainings in groups: one for each schedule and config (and learning rate), seed by seed."""
+    """Finished runs, grouped by schedule and config (and learning rate), in the order of seeds."""
 
     def __init__(self, trainings: Sequence[Trained], names: dict[str, str] | None = None) -> None:
         self.trainings, self.names = trainings, names or {}
@@ -54,33 +54,33 @@ class Comparison:
 
     @property
     def schedules(self) -> list[str]:
-        """The schedules, in the order asked for."""
+        """Schedules, in the requested order."""
         return list(self.groups)
 
     @property
     def configs(self) -> list[str]:
-        """The names of the configs, in the order asked for."""
+        """Names of the configs, in the requested order."""
         return list(self.groups[self.schedules[0]])
 
     @property
     def seeds(self) -> list[int]:
-        """The seeds, in the order asked for."""
+        """Seeds, in the requested order."""
         return [trained['seed'] for trained in self.groups[self.schedules[0]][self.configs[0]]]
 
     def iterations(self, schedule: str) -> int:
-        """How long the trainings of a schedule are."""
+        """Return the length of the runs of a schedule."""
         return self.groups[schedule][self.configs[0]][0]['iterations']
 
     def scores(self, schedule: str, name: str, key: str = 'mIoU') -> list[float]:
-        """A score of each seed."""
+        """Return a score for each seed."""
         return [trained[key] for trained in self.groups[schedule][name]]
 
     def base_of(self, name: str) -> str:
-        """What a config is compared with: the first config, at the same learning rate."""
+        """Return the name of the config to compare with: the first one, at the same learning rate."""
         lr = self.groups[self.schedules[0]][name][0]['lr']
         return next(other for other in self.configs if self.groups[self.schedules[0]][other][0]['lr'] == lr)
 
     def difference(self, schedule: str, name: str, measure: str = 'data set') -> Difference:
-        """Against the first config, paired by seed and image."""
+        """Return the difference to the first config, paired by seed and image."""
         ours, theirs = (self.groups[schedule][key] for key in (name, self.base_of(name)))
         return paired_difference([t.areas for t in ours], [t.areas for t in theirs], measure)

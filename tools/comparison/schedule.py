@@ -1,18 +1,18 @@
-"""How long a config is trained."""
+"""Training length of a config."""
 
 from typing import Any
 
 from mmengine.config import Config
 
 SCHEDULES = {'short': 1, 'long': 5}
-"""As the config says, and five times as long."""
+"""Multiples of the length in the config."""
 
 COUNTED = ('begin', 'end', 'T_max', 'T_0', 'step_size', 'milestones', 'total_steps', 'restarts', 'periods')
 """Settings of MMEngine's schedulers that count iterations or epochs."""
 
 
 def stretch(cfg: Config, factor: int) -> None:
-    """Train ``factor`` times as long, with whatever the learning rate does stretched alike."""
+    """Train ``factor`` times as long, and stretch the learning-rate schedule by the same factor."""
     if factor == 1:
         return
     for length in ('max_iters', 'max_epochs'):

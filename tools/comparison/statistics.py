@@ -1,4 +1,4 @@
-"""What can be said of the difference between two configs: its mean over seeds, and an interval by the bootstrap."""
+"""Difference between two configs: mean over seeds and bootstrap interval."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -14,7 +14,7 @@ CHUNK = 250
 
 
 class Difference(NamedTuple):
-    """Between the seeds of two configs, in points."""
+    """Difference between the seeds of two configs, in points."""
 
     mean: float
     low: float
@@ -27,21 +27,21 @@ class Difference(NamedTuple):
 
 
 def data_set_iou(weights: NDArray[np.float64], areas: Areas) -> NDArray[np.float64]:
-    """Mean over classes of the IoU of all images together, in percent, for each row of ``weights`` [B, N]."""
+    """Return the mean over classes of the IoU of the data set, in percent, for each row of ``weights`` [B, N]."""
     total = np.einsum('bn,nkc->bkc', weights, areas, optimize=True)
     with np.errstate(invalid='ignore'):
         return np.asarray(100 * np.nanmean(total[:, 0] / total[:, 1], axis=1))
 
 
 def image_iou(weights: NDArray[np.float64], areas: Areas) -> NDArray[np.float64]:
-    """Weighted mean over images of the mean IoU of the classes in each, in percent."""
+    """Return the weighted mean over images of the mean IoU of the classes in each, in percent."""
     of_images = iou_of_images(areas)
     valid = ~np.isnan(of_images)
     return np.asarray(100 * (weights[:, valid] @ of_images[valid]) / weights[:, valid].sum(1))
 
 
 def iou_of_images(areas: Areas) -> NDArray[np.float64]:
-    """Mean IoU of the classes of each image; NaN for an image without a pixel that counts."""
+    """Return the mean IoU of the classes of each image; NaN for an image without valid pixels."""
     seen = areas[:, 1] > 0
     index = np.divide(areas[:, 0], areas[:, 1], out=np.zeros_like(areas[:, 0]), where=seen)
     return np.divide(index.sum(1), seen.sum(1), out=np.full(len(areas), np.nan), where=seen.any(1))
@@ -51,14 +51,14 @@ MEASURES = {'data set': data_set_iou, 'image': image_iou}
 
 
 def paired_difference(ours: Sequence[Areas], theirs: Sequence[Areas], measure: str) -> Difference:
-    """The gain of our seeds over theirs, and the interval that holds 95 % of it when seeds and images are drawn anew.
+    """Return the gain of our seeds over theirs with its 95 % bootstrap interval over seeds and images.
 
-    Seed i of ours is compared with seed i of theirs on the same images, so what makes an image or a seed easy for both
-    drops out. With a single seed the interval tells of the images alone.
+    Seed i of ours is paired with seed i of theirs on the same images, which removes the difficulty of images and seeds
+    common to both. With a single seed the interval only covers the images.
 
     Args:
         ours: The areas of each seed.
-        theirs: The areas of the same seeds under the other config.
+        theirs: The areas of the same seeds with the other config.
         measure: ``'data set'`` or ``'image'``.
     """
     iou = MEASURES[measure]

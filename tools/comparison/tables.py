@@ -1,4 +1,4 @@
-"""The tables of a comparison."""
+"""Tables of a comparison."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ Row = dict[str, Any]
 
 
 def score_rows(comparison: Comparison, schedule: str) -> list[Row]:
-    """One row for each config: every seed, mean and spread, and the paired differences with their intervals."""
+    """Return one row for each config: every seed, mean and spread, and the paired differences with their intervals."""
     rows = []
     for name in comparison.configs:
         scores = comparison.scores(schedule, name)
@@ -28,7 +28,7 @@ def score_rows(comparison: Comparison, schedule: str) -> list[Row]:
 
 
 def summary_rows(comparison: Comparison) -> list[Row]:
-    """One row for each config, one pair of columns for each schedule."""
+    """Return one row for each config, with two columns for each schedule."""
     rows = []
     for name in comparison.configs:
         row = {'config': name}
@@ -41,7 +41,7 @@ def summary_rows(comparison: Comparison) -> list[Row]:
 
 
 def class_rows(comparison: Comparison, schedule: str) -> list[Row]:
-    """IoU of each class, the most frequent first, averaged over seeds."""
+    """Return the IoU of each class, the most frequent first, averaged over seeds."""
     pixels = comparison.trainings[0]['pixels']
     total = sum(pixels.values())
     rows = []
@@ -56,24 +56,24 @@ def class_rows(comparison: Comparison, schedule: str) -> list[Row]:
 
 
 def class_iou(comparison: Comparison, schedule: str, config: str, name: str) -> float:
-    """IoU of a class, the mean over the seeds where it occurs, in labels or decisions."""
+    """Return the IoU of a class, averaged over the seeds in which it occurs in labels or decisions."""
     values = [trained['IoU'][name] for trained in comparison.groups[schedule][config]]
     values = [value for value in values if value is not None]
     return float(np.mean(values)) if values else float('nan')
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation over seeds."""
+    """Return the mean and standard deviation over seeds."""
     return f'{np.mean(values):.1f}' + (f' ± {np.std(values, ddof=1):.1f}' if len(values) > 1 else '')
 
 
 def gain(comparison: Comparison, schedule: str, name: str, measure: str) -> str:
-    """The difference to the first config, its interval, and in how many seeds it is above 0."""
+    """Return the difference to the first config, its interval, and the number of seeds in which it is above 0."""
     return '' if name == comparison.base_of(name) else str(comparison.difference(schedule, name, measure))
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """A table for a README."""
+    """Return a Markdown table."""
     titles = list(rows[0])
     cells = [[escaped(title) for title in titles], *([escaped(row[title]) for title in titles] for row in rows)]
     lines = [cells[0], ['---'] * len(titles), *cells[1:]]

@@ -1,4 +1,4 @@
-"""One training of a comparison, and what it scored."""
+"""One run of a comparison and its scores."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from mmengine.runner import Runner
 from resuming import name_a_whole_checkpoint
 from whole_file import write_whole
 
-import mmseg_nondecomp  # noqa: F401  registers the losses, and lets checkpoints load
+import mmseg_nondecomp  # noqa: F401  registers the losses and makes checkpoints loadable
 from comparison.job import Job
 from comparison.watch import CURVE, LAST, Watch
 
@@ -20,19 +20,19 @@ RESULT, STARTED = 'result.json', 'started.json'
 
 
 def result_of(job: Job) -> dict[str, Any] | None:
-    """What a training of exactly these settings found, if it has ended."""
+    """Return the result of a finished run with exactly these settings, if there is one."""
     path = job.work_dir / RESULT
     found = json.loads(path.read_text()) if path.exists() else None
     return found if found and found['fingerprint'] == job.fingerprint() else None
 
 
 def train_and_score(job: Job, report: Callable[[float], None]) -> None:
-    """Train, from the last checkpoint where a training of the same settings was stopped, and save the result."""
+    """Train, resuming from the last checkpoint of an interrupted run with the same settings, and save the result."""
     started = prepare(job)
     cfg = job.settings()
     cfg.resume = (job.work_dir / 'last_checkpoint').exists()
     if cfg.resume:
-        cfg.load_from = None  # the weights that the training began with
+        cfg.load_from = None  # initial weights
         name_a_whole_checkpoint(job.work_dir)
     init_default_scope(cfg.get('default_scope', 'mmseg'))
     start = time.monotonic()
@@ -44,13 +44,13 @@ def train_and_score(job: Job, report: Callable[[float], None]) -> None:
 
 
 def prepare(job: Job) -> dict[str, Any]:
-    """The folder of a training, empty or with what the same training has left; how often it was started."""
+    """Prepare the folder of a run, empty or with the files of the same run; return how often it was started."""
     path, fingerprint = job.work_dir / STARTED, job.fingerprint()
     started = json.loads(path.read_text()) if path.exists() else {}
     if started and started['fingerprint'] != fingerprint:
         aside = job.work_dir.with_name(f'.{job.work_dir.name}-of-other-settings')
         shutil.rmtree(aside, ignore_errors=True)
-        job.work_dir.rename(aside)  # at once: a half-removed folder looks like one to go on in
+        job.work_dir.rename(aside)  # atomically: a half-removed folder looks like one to resume from
         shutil.rmtree(aside)
     if not started or started['fingerprint'] != fingerprint:
         started = {'fingerprint': fingerprint, 'starts': 0}
@@ -61,7 +61,7 @@ def prepare(job: Job) -> dict[str, Any]:
 
 
 def summary(job: Job, started: dict[str, Any], runner: Runner, seconds: float) -> dict[str, Any]:
-    """All that a comparison tells of a training, but for its pictures and the areas of each image."""
+    """Return the result of a run, without its pictures and the areas of each image."""
     curve = json.loads((job.work_dir / CURVE).read_text())
     classes = runner.val_dataloader.dataset.metainfo['classes']
     with np.load(job.work_dir / LAST) as last:

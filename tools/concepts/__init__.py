@@ -1,9 +1,9 @@
-"""The pictures of ``docs/concepts``, one file for each: ``compute`` has the numbers, ``draw`` shows them."""
+"""Pictures of ``docs/concepts``, one file each: ``compute`` returns the numbers, ``draw`` plots them."""
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Colours that people with any colour vision tell apart (Okabe and Ito), and that differ in lightness.
+# Colours that are distinguishable with any colour vision (Okabe and Ito) and differ in lightness.
 BLACK, ORANGE, SKY, GREEN, BLUE, RED, PURPLE = (
     '#000000',
     '#E69F00',
@@ -24,11 +24,11 @@ STYLE = {
     'lines.linewidth': 1.8,
     'grid.alpha': 0.25,
 }
-"""Large enough to be read at half the width of a page."""
+"""Style with sizes that are readable at half the width of a page."""
 
 
 def two_panels(**settings: object) -> tuple[Figure, Axes, Axes]:
-    """A figure with two axes side by side."""
+    """Return a figure with two adjacent axes."""
     figure = Figure(figsize=(9, 3.9), layout='constrained')
     left, right = figure.subplots(1, 2, **settings)
     for axes in (left, right):

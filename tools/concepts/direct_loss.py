@@ -1,4 +1,4 @@
-"""The loss of the average precision over a shift of the positives' scores, and its direct-loss gradient."""
+"""Average precision loss over a shift of the positives' scores, and its direct-loss gradient."""
 
 from typing import NamedTuple
 
@@ -17,25 +17,25 @@ N_POSITIVES, N_NEGATIVES = 3, 7
 
 
 class Shifted(NamedTuple):
-    """What a shift t of the scores of all positives does."""
+    """Effects of a shift t of the scores of all positives."""
 
     shifts: Tensor
-    """Of shape [T]."""
+    """Shifts of shape [T]."""
     loss: Tensor
     """1 - AP of one query."""
     bounds: dict[str, Tensor]
-    """For each direction, the function whose gradient is the direct-loss gradient."""
+    """Function whose gradient is the direct-loss gradient, for each direction."""
     coarse: Tensor
-    """Shifts at which expectations are taken, of shape [S]."""
+    """Shifts at which expectations are computed, of shape [S]."""
     slope: Tensor
-    """The slope of the expected loss, by differences, of shape [S]."""
+    """Slope of the expected loss, by differences, of shape [S]."""
     gradients: dict[float, Tensor]
-    """The mean direct-loss gradient by the shift, for each ε, of shape [S]."""
+    """Mean direct-loss gradient with respect to the shift, for each ε, of shape [S]."""
     n_queries: int
 
 
 def compute(n_shifts: int = 401, n_coarse: int = 21, n_queries: int = 4000) -> Shifted:
-    """One query, over fine shifts; and many, with normal scores, over coarse ones."""
+    """Return the results of one query over fine shifts, and of many with normal scores over coarse ones."""
     generator = torch.Generator().manual_seed(2)
     is_positive = torch.arange(N_POSITIVES + N_NEGATIVES) < N_POSITIVES
     shifts = torch.linspace(-4, 4, n_shifts, dtype=torch.float64)
@@ -56,7 +56,7 @@ def compute(n_shifts: int = 401, n_coarse: int = 21, n_queries: int = 4000) -> S
 
 
 def bound(scores: Tensor, direction: str) -> Tensor:
-    """± (max (F ± ε L) - max F) / ε, which is above L for + and below it for -."""
+    """Return ± (max (F ± ε L) - max F) / ε, an upper bound on L for + and a lower bound for -."""
     pos, neg = (part.sort(descending=True).values for part in scores.split([N_POSITIVES, N_NEGATIVES]))
     direct = loss_augmented_ranking(pos, neg, EPSILON, direction)
     predicted = loss_augmented_ranking(pos, neg, 0.0)
@@ -66,19 +66,19 @@ def bound(scores: Tensor, direction: str) -> Tensor:
 
 
 def score_of_ranking(pos: Tensor, neg: Tensor, counts: Tensor) -> Tensor:
-    """F of the ranking with so many negatives above each positive."""
+    """Return F of the ranking with the given number of negatives above each positive."""
     y = torch.where(torch.arange(len(neg)) < counts.unsqueeze(1), -1, 1)
     return (y * (pos.unsqueeze(1) - neg)).mean()
 
 
 def mean_loss(queries: Tensor, is_positive: Tensor, shift: Tensor) -> Tensor:
-    """The mean of 1 - AP over the queries."""
+    """Return the mean of 1 - AP over the queries."""
     everything = torch.ones_like(queries, dtype=torch.bool)
     return direct_ap_losses(queries + shift * is_positive, everything & is_positive, everything, 1.0, 'positive').mean()
 
 
 def mean_gradient(queries: Tensor, is_positive: Tensor, shift: Tensor, epsilon: float) -> Tensor:
-    """The mean of the direct-loss gradients by the shift."""
+    """Return the mean of the direct-loss gradients with respect to the shift."""
     everything = torch.ones_like(queries, dtype=torch.bool)
     shift = shift.clone().requires_grad_()
     scores = queries + shift * is_positive
@@ -87,7 +87,7 @@ def mean_gradient(queries: Tensor, is_positive: Tensor, shift: Tensor, epsilon: 
 
 
 def draw(shifted: Shifted) -> Figure:
-    """The steps of one query between its bounds; slopes of the expectation."""
+    """Plot the loss of one query between its bounds, and slopes of the expectation."""
     figure, left, right = two_panels()
     left.plot(shifted.shifts, shifted.bounds['positive'], color=ORANGE, label='positive update descends this')
     left.plot(shifted.shifts, shifted.loss, color=BLACK, linewidth=2.2, label='1 − AP: a gradient of 0')

@@ -1,4 +1,4 @@
-"""What loss max-pooling does with pixels in the order of their losses, and with the loss, as p goes from 1 to ∞."""
+"""Weights of pixels ordered by loss, and the pooled loss, for p from 1 to ∞."""
 
 import math
 from typing import NamedTuple
@@ -17,20 +17,20 @@ N_EXPONENTS = 41
 
 
 class Pooled(NamedTuple):
-    """Losses, and what becomes of them."""
+    """Losses, weights and pooled losses."""
 
     losses: Tensor
-    """In ascending order, of shape [n]."""
+    """Losses in ascending order, of shape [n]."""
     weights: dict[float, Tensor]
-    """The weights for each p at the ratio 0.25, of shape [n]."""
+    """Weights for each p at the ratio 0.25, of shape [n]."""
     inverse_p: Tensor
     """1 / p from 0 to 1."""
     values: dict[float, Tensor]
-    """The pooled loss for each ratio, of the shape of ``inverse_p``."""
+    """Pooled loss for each ratio, of the shape of ``inverse_p``."""
 
 
 def compute(n: int = 400) -> Pooled:
-    """Weights and pooled losses of the quantiles of an exponential distribution, a few hard pixels among many easy."""
+    """Return weights and pooled losses for exponential quantiles: few hard pixels, many easy ones."""
     losses = -torch.log1p(-(torch.arange(n, dtype=torch.float64) + 0.5) / n)
     weights = {p: max_pooling_weights(losses, p, RATIO * n) for p in PS}
     inverse_p = torch.linspace(0, 1, N_EXPONENTS, dtype=torch.float64)
@@ -40,7 +40,7 @@ def compute(n: int = 400) -> Pooled:
 
 
 def draw(pooled: Pooled) -> Figure:
-    """Weights over the rank of a pixel; the pooled loss over 1 / p."""
+    """Plot weights over the rank of a pixel, and the pooled loss over 1 / p."""
     figure, left, right = two_panels()
     n = len(pooled.losses)
     rank = 100 * (torch.arange(n) + 0.5) / n

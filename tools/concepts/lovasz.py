@@ -1,4 +1,4 @@
-"""The Lovász extension on two pixels, and how near a histogram of errors comes to it."""
+"""Lovász extension on two pixels, and the error of its approximation by a histogram."""
 
 from typing import NamedTuple
 
@@ -13,21 +13,21 @@ BINS = (4, 16, 64, 256, 1024, 4096)
 
 
 class Extension(NamedTuple):
-    """The extension on a square of errors, and errors of its approximation."""
+    """Extension on a square of errors, and errors of its approximation."""
 
     grid: Tensor
-    """The errors of one pixel, from 0 to 1, of shape [n]."""
+    """Errors of one pixel, from 0 to 1, of shape [n]."""
     surface: Tensor
-    """The extension, of shape [n, n]: rows for the background pixel, columns for the foreground pixel."""
+    """Extension, of shape [n, n]: rows for the background pixel, columns for the foreground pixel."""
     bins: tuple[int, ...]
     loss_error: Tensor
-    """The largest error of the loss over the seeds, for each number of bins."""
+    """Largest error of the loss over the seeds, for each number of bins."""
     gradient_error: Tensor
-    """The largest error of its gradient, in norm, as a share of the gradient."""
+    """Largest error of its gradient, in norm, relative to the gradient."""
 
 
 def compute(n_grid: int = 61, n_classes: int = 19, size: int = 32, n_seeds: int = 3) -> Extension:
-    """Two foreground pixels, one of which is right, and one background pixel; then predictions of many pixels."""
+    """Return the extension for two foreground pixels, one of them right, and a background pixel, and errors of bins."""
     grid = torch.linspace(0, 1, n_grid, dtype=torch.float64)
     of_background, of_foreground = torch.meshgrid(grid, grid, indexing='ij')
     errors = torch.stack([of_foreground, torch.zeros_like(of_foreground), of_background], -1)
@@ -37,7 +37,7 @@ def compute(n_grid: int = 61, n_classes: int = 19, size: int = 32, n_seeds: int 
 
 
 def differences(seed: int, n_classes: int, size: int) -> list[tuple[float, float]]:
-    """For each number of bins, how far loss and gradient are from those that sorting gives."""
+    """Return the errors of loss and gradient relative to sorting, for each number of bins."""
     generator = torch.Generator().manual_seed(seed)
     label = (n_classes * torch.rand(2, size, size, generator=generator) ** 3).long()  # a long tail of classes
     logits = 2 * torch.randn(2, n_classes, size, size, generator=generator, dtype=torch.float64)
@@ -51,13 +51,13 @@ def differences(seed: int, n_classes: int, size: int) -> list[tuple[float, float
 
 
 def value_and_gradient(probs: Tensor, label: Tensor, bins: int | None) -> tuple[float, Tensor]:
-    """The loss, and its gradient by the probabilities."""
+    """Return the loss, and its gradient with respect to the probabilities."""
     loss = lovasz_softmax(probs, label, bins=bins)
     return loss.item(), torch.autograd.grad(loss, probs)[0]
 
 
 def draw(extension: Extension) -> Figure:
-    """Contours with the Jaccard loss at the corners; errors over bins."""
+    """Plot contours with the Jaccard loss at the corners, and errors over bins."""
     figure, left, right = two_panels()
     left.grid(False)
     filled = left.contourf(

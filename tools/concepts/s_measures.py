@@ -1,4 +1,4 @@
-"""Dual ascent on the precision at a recall: the rates and the multiplier, step by step."""
+"""Dual ascent on precision at a recall: rates and multiplier at each step."""
 
 import math
 from collections.abc import Callable
@@ -18,28 +18,28 @@ LEARNING_RATE = 0.02
 
 
 class Items(NamedTuple):
-    """What is to be classified."""
+    """Data of the classification problem."""
 
     features: Tensor
     labels: Tensor
 
 
 class Path(NamedTuple):
-    """What happens in a training, step by step; each of shape [steps]."""
+    """Values at each training step, of shape [steps]."""
 
     recall: Tensor
     precision: Tensor
     mu: Tensor
-    """The multiplier of the recall's constraint."""
+    """Multiplier of the recall constraint."""
     entropy_recall: float
-    """That of cross-entropy after as many steps, of scores above 0."""
+    """Result of cross-entropy after as many steps, for scores above 0."""
     entropy_precision: float
     entropy_precision_at_target: float
-    """With the highest threshold that keeps the target."""
+    """Result with the highest threshold that reaches the target."""
 
 
 def compute(n_steps: int = 600, n: int = 4000) -> Path:
-    """Train a linear classifier on two overlapping clouds, with 5 % positives, all items in each step."""
+    """Train a linear classifier on two overlapping clouds with 5 % positives, with all items in each step."""
     generator = torch.Generator().manual_seed(0)
     labels = (torch.rand(n, generator=generator) < SHARE).long()
     items = Items(torch.randn(n, N_FEATURES, generator=generator) + DISTANCE * labels.unsqueeze(1), labels)
@@ -66,7 +66,7 @@ def train(
     n_steps: int,
     after_step: Callable[[Tensor], None] = lambda scores: None,
 ) -> Tensor:
-    """Steps of Adam; after each, the scores that it started from are handed on. The last of them."""
+    """Run steps of Adam, pass the scores before each to a callback, and return the last."""
     torch.manual_seed(0)
     model = nn.Linear(N_FEATURES, 1)
     optimizer = torch.optim.Adam(model.parameters(), LEARNING_RATE)
@@ -80,14 +80,14 @@ def train(
 
 
 def rates_of(scores: Tensor, labels: Tensor) -> tuple[float, float]:
-    """Recall and precision of the scores above 0."""
+    """Return recall and precision of the scores above 0."""
     found = scores[:, 0] > 0
     hits = (found & (labels == 1)).sum().item()
     return hits / max(1, int(labels.sum())), hits / max(1, int(found.sum()))
 
 
 def draw(path: Path) -> Figure:
-    """Recall and precision over steps; the multiplier over steps."""
+    """Plot recall and precision, and the multiplier, over the steps."""
     figure, left, right = two_panels()
     left.axhline(TARGET, color=BLACK, linestyle='--', linewidth=1.2, label=f'target of the recall, {TARGET:g}')
     for name, values, of_entropy, color, line in (

@@ -1,4 +1,4 @@
-"""How often images with each class of a long tail are drawn, and how long one waits for them."""
+"""Frequencies of the classes of a long tail in the draws of samplers, and the gaps between them."""
 
 from itertools import islice
 from typing import NamedTuple
@@ -11,41 +11,41 @@ from mmseg_nondecomp import EquiBatchSampler, IoUAdaptiveSampler
 
 N_CLASSES = 8
 SHARES = 0.45 ** np.arange(N_CLASSES)
-"""In which share of the images a class is: in all, in 45 %, ... in 0.4 %."""
+"""Share of the images that contain a class: all, 45 %, ... 0.4 %."""
 IOU = np.linspace(0.9, 0.05, N_CLASSES)
-"""What `TrainIoUHook` might tell of such a model: the rarer, the worse."""
+"""Assumed training IoU of `TrainIoUHook`, lower for rarer classes."""
 STYLES = {'uniform': (BLUE, ''), 'equibatch': (ORANGE, '//'), 'IoU-adaptive': (GREEN, '..')}
 
 
 class LongTail:
-    """Image after image, the classes that it holds."""
+    """Classes of each image."""
 
     def __init__(self, n_images: int) -> None:
         self.metainfo = dict(classes=tuple('ABCDEFGH'))
         rng = np.random.default_rng(0)
         holds = rng.random((n_images, N_CLASSES)) < SHARES
-        holds[np.arange(N_CLASSES), np.arange(N_CLASSES)] = True  # none is absent from the whole set
+        holds[np.arange(N_CLASSES), np.arange(N_CLASSES)] = True  # no class is absent from the whole set
         self.categories = [np.flatnonzero(row).tolist() for row in holds]
 
     def __len__(self) -> int:
         return len(self.categories)
 
     def get_cat_ids(self, image: int) -> list[int]:
-        """The classes of an image."""
+        """Return the classes of an image."""
         return self.categories[image]
 
 
 class Draws(NamedTuple):
-    """What samplers draw, by their names."""
+    """Draws of samplers by their names."""
 
     drawn_for: dict[str, np.ndarray]
-    """How many draws were for each class, integers [C]; 0 where an image is drawn for none."""
+    """Number of draws for each class, integers [C]; 0 if images are not drawn for classes."""
     shares: dict[str, np.ndarray]
-    """The share of the draws that hold each class [C]."""
+    """Share of the draws that contain each class [C]."""
     waits: dict[str, np.ndarray]
-    """The largest number of draws from one with a class to the next [C]."""
+    """Largest number of draws from one with a class to the next [C]."""
     classes: list[int]
-    """For which class equibatch drew, in order."""
+    """Classes for which equibatch drew, in order."""
 
 
 def compute(n_images: int = 2000, n_draws: int = 20000) -> Draws:
@@ -70,7 +70,7 @@ def compute(n_images: int = 2000, n_draws: int = 20000) -> Draws:
 
 
 def draw(draws: Draws) -> Figure:
-    """Shares and waits, class by class."""
+    """Plot shares and longest gaps for each class."""
     figure, left, right = two_panels()
     place, width = np.arange(N_CLASSES), 0.27
     for k, (name, (color, hatch)) in enumerate(STYLES.items()):

@@ -1,4 +1,4 @@
-"""What a loss exchanges between processes, and which IoU it sees with how many images in its set."""
+"""Amount of data exchanged between processes, and the IoU of a loss over the number of images in its set."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -28,26 +28,26 @@ SET_SIZES = (1, 2, 4, 8, 16, 32, 64)
 
 
 class Sets(NamedTuple):
-    """What is exchanged for the sake of a set, and what the set is worth."""
+    """Exchanged numbers, and measured IoU."""
 
     logits: list[int]
-    """How many logits a process has, for each size of its images."""
+    """Number of logits of a process, for each size of its images."""
     exchanged: dict[str, list[int]]
-    """How many numbers each loss adds up over processes with ``scope='world'``."""
+    """Numbers that each loss all-reduces with ``scope='world'``."""
     exchanged_alone: dict[str, list[int]]
     """The same with ``scope='batch'``."""
     set_sizes: list[int]
     of_batches: list[float]
-    """The mean over batches of so many images of one minus the loss of decisions."""
+    """One minus the loss of decisions, averaged over batches, for each number of images."""
     of_memory: list[float]
-    """The same for batches of one image that remember all but one of so many images."""
+    """The same for batches of one image with a memory of all other images of the set."""
     of_image: float
-    """The mean IoU of the metric by image, and by data set."""
+    """Mean IoU of the metric by image, and by data set."""
     of_data_set: float
 
 
 def compute(sizes: tuple[int, ...] = SIZES, n_images: int = 256, set_sizes: tuple[int, ...] = SET_SIZES) -> Sets:
-    """Count what two processes would exchange; measure decisions on images with classes of different sizes."""
+    """Count the numbers that two processes exchange; measure decisions on images with classes of different sizes."""
     exchanged = {
         scope: {name: [numbers_exchanged(make(scope), size) for size in sizes] for name, make in LOSSES.items()}
         for scope in ('world', 'batch')
@@ -67,7 +67,7 @@ def compute(sizes: tuple[int, ...] = SIZES, n_images: int = 256, set_sizes: tupl
 
 
 def numbers_exchanged(loss: SetLoss, size: int) -> int:
-    """How many numbers a process adds up with another in one call."""
+    """Return the number of values that a process all-reduces in one call."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(1, N_CLASSES, size, size, generator=generator, requires_grad=True)
     with counted_all_reduces() as counts:
@@ -77,7 +77,7 @@ def numbers_exchanged(loss: SetLoss, size: int) -> int:
 
 @contextmanager
 def counted_all_reduces() -> Iterator[list[int]]:
-    """Two processes that hold the same, of which this is one: an all-reduce doubles, and its size is taken down."""
+    """Simulate two identical processes: an all-reduce doubles its values, and its size is recorded."""
     counts: list[int] = []
 
     def all_reduce(sums: Tensor) -> None:
@@ -90,7 +90,7 @@ def counted_all_reduces() -> Iterator[list[int]]:
 
 
 def scenes(n_images: int, size: int = 24) -> tuple[Tensor, Tensor]:
-    """Decisions and labels of images with objects of three classes, all of which are decided a pixel off."""
+    """Return decisions and labels of images with objects of three classes; decisions are shifted by a pixel."""
     generator = torch.Generator().manual_seed(0)
     true = torch.zeros(n_images, size, size, dtype=torch.long)
     decided = true.clone()
@@ -106,7 +106,7 @@ def scenes(n_images: int, size: int = 24) -> tuple[Tensor, Tensor]:
 
 
 def mean_index(loss: LovaszSoftmaxLoss, decided: Tensor, true: Tensor, batch_size: int, skip: int = 0) -> float:
-    """One minus the mean loss over batches; on decisions it is the mean IoU of the classes that are present."""
+    """Return one minus the mean loss over batches, which for decisions is the mean IoU of the present classes."""
     certain = 1e4 * torch.nn.functional.one_hot(decided, N_OBJECT_CLASSES + 1).movedim(-1, 1).float()
     batches = zip(certain.split(batch_size), true.split(batch_size), strict=True)
     losses = [loss(logits, label).item() for logits, label in batches]
@@ -114,7 +114,7 @@ def mean_index(loss: LovaszSoftmaxLoss, decided: Tensor, true: Tensor, batch_siz
 
 
 def draw(sets: Sets) -> Figure:
-    """Numbers exchanged over logits; IoU over images in a set."""
+    """Plot numbers exchanged over logits, and IoU over images in a set."""
     figure, left, right = two_panels()
     left.loglog(sets.logits, sets.logits, color=BLACK, linestyle='--', linewidth=1.2, label='the logits themselves')
     for name, numbers in sets.exchanged.items():

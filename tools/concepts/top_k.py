@@ -1,4 +1,4 @@
-"""The top-k losses over the score of the label, and what they ask of each score."""
+"""Top-k losses over the score of the label, and their gradients by score."""
 
 import math
 from functools import partial
@@ -31,20 +31,20 @@ STYLES = dict(
 
 
 class Curves(NamedTuple):
-    """Losses over the score of the label, and gradients at one place."""
+    """Losses over the score of the label, and gradients at one point."""
 
     others: Tensor
-    """The scores of the other classes, in descending order."""
+    """Scores of the other classes, in descending order."""
     own: Tensor
-    """The score of the label, of shape [n]."""
+    """Score of the label, of shape [n]."""
     losses: dict[str, Tensor]
-    """Of shape [n]."""
+    """Losses of shape [n]."""
     gradients: dict[str, Tensor]
-    """By the scores of the classes in descending order, among which the label is the fifth; of shape [C]."""
+    """Gradients with respect to the scores in descending order, with the label as the fifth; of shape [C]."""
 
 
 def compute(n: int = 241) -> Curves:
-    """Other classes with equally spaced scores; the label's goes from below to above them."""
+    """Return the results for equally spaced scores of the other classes and a label score from below to above them."""
     others = torch.linspace(4, 0, N_CLASSES - 1, dtype=torch.float64)
     own = torch.linspace(-2, 10, n, dtype=torch.float64)
     scores = torch.cat([own.unsqueeze(1), others.expand(n, -1)], 1)
@@ -55,13 +55,13 @@ def compute(n: int = 241) -> Curves:
 
 
 def gradient(loss: partial, row: Tensor) -> Tensor:
-    """By the scores of one item."""
+    """Return the gradient with respect to the scores of one item."""
     row = row.clone().requires_grad_()
     return torch.autograd.grad(loss(row.unsqueeze(0), torch.tensor([LABEL_RANK - 1])).sum(), row)[0]
 
 
 def draw(curves: Curves) -> Figure:
-    """Losses over the score of the label; the size of the gradient by each score."""
+    """Plot losses over the score of the label, and the magnitude of the gradient for each score."""
     figure, left, right = two_panels()
     kth = curves.others[K - 1].item()
     for place, text in ((kth, 'k-th of\nthe others'), (kth + K, 'by the\nmargin')):

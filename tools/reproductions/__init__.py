@@ -1,4 +1,4 @@
-"""The experiments behind ``tools/reproduce.py``, one file for each."""
+"""Experiments of ``tools/reproduce.py``, one file each."""
 
 import statistics
 from collections.abc import Sequence
@@ -8,18 +8,18 @@ from matplotlib.figure import Figure
 
 
 class Reproduction(NamedTuple):
-    """What an experiment leaves."""
+    """Result of an experiment."""
 
     results: dict[str, Any]
-    """All numbers, for the JSON."""
+    """Numbers for the JSON."""
     rows: list[dict[str, Any]]
-    """The table to print."""
+    """Table to print."""
     found: str
-    """What was found, in a sentence or two made of the numbers."""
+    """Findings in one or two sentences generated from the numbers."""
     figure: Figure
-    """The picture."""
+    """Picture."""
 
 
 def spread_over_seeds(values: Sequence[float]) -> dict[str, float]:
-    """Mean and standard deviation."""
+    """Return mean and standard deviation."""
     return {'mean': statistics.fmean(values), 'std': statistics.stdev(values) if len(values) > 1 else 0.0}

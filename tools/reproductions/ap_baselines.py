@@ -1,4 +1,4 @@
-r"""What the package's average precision losses are compared with.
+r"""Baselines of the package's average precision losses.
 
 Reference:
     Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
@@ -11,19 +11,19 @@ from torch import Tensor
 
 
 def cell_by_cell(pos: np.ndarray, neg: np.ndarray, epsilon: float) -> list[int]:
-    """The dynamic programme of figure 2, cell by cell, and its way back; epsilon below 0 for the negative update.
+    """Solve the dynamic program of figure 2 cell by cell; a negative epsilon gives the negative update.
 
     Args:
         pos: Scores of the positives in descending order.
-        neg: Those of the negatives.
+        neg: Scores of the negatives in descending order.
         epsilon: The weight of the loss.
 
     Returns:
-        How many negatives are above each positive.
+        The number of negatives above each positive.
     """
     n_pos, n_neg = len(pos), len(neg)
     size = n_pos * n_neg
-    # What a positive adds below the first j negatives, and a negative below the first i positives.
+    # Terms of a positive below the first j negatives, and of a negative below the first i positives.
     of_positive = np.zeros((n_pos + 1, n_neg + 1))
     of_negative = np.zeros((n_pos + 1, n_neg + 1))
     of_positive[1:, 1:] = -np.cumsum(pos[:, None] - neg, 1) / size
@@ -47,7 +47,7 @@ def cell_by_cell(pos: np.ndarray, neg: np.ndarray, epsilon: float) -> list[int]:
 
 
 def smooth_ap_loss(scores: Tensor, target: Tensor, temperature: float = 0.01) -> Tensor:
-    """One minus the average precision with ranks that are sums of sigmoids over pairs: the smooth approximation."""
+    """Compute one minus a smooth average precision whose ranks are sums of sigmoids over pairs."""
     is_positive = target == 1
     higher = torch.sigmoid((scores - scores[is_positive].unsqueeze(1)) / temperature)
     own = torch.arange(len(scores), device=scores.device) == is_positive.nonzero()

@@ -1,4 +1,4 @@
-"""What ``tools/reproduce.py`` can run: one line for each reproduction."""
+"""Catalogue of the reproductions of ``tools/reproduce.py``."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -25,20 +25,20 @@ from reproductions import (
 
 @dataclass(frozen=True)
 class Entry:
-    """A reproduction as it is listed."""
+    """Reproduction in the list."""
 
     run: Callable[[Sequence[int]], Reproduction]
-    """From the seeds; the first line of its module's docstring says what it shows."""
+    """Function of the seeds; the first line of its module's docstring is its description."""
     source: str
     """Paper, and figure, table or section."""
     takes: str
-    """About how long with one seed, on 2 cores."""
+    """Approximate duration for one seed on 2 cores."""
     variant: str = ''
-    """What tells it from others of the same module."""
+    """Difference from other reproductions of the same module."""
 
     @property
     def shows(self) -> str:
-        """In a line."""
+        """Description in one line."""
         [line, *_] = (sys.modules[self.run.__module__].__doc__ or '').splitlines()
         return f'{line} {self.variant}'.strip()
 

@@ -1,4 +1,4 @@
-"""Gradient descent, momentum and the proximal algorithm: appendix C of the Lovász-Softmax paper."""
+"""Gradient descent, momentum and the proximal algorithm of appendix C of the Lovász-Softmax paper."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,27 +8,27 @@ import torch
 from torch import Tensor
 
 ALPHA = 0.9
-"""The momentum coefficient."""
+"""Momentum coefficient."""
 SECANT_STEPS = 30
 SHORTEST = 1e-9
-"""A step that is as good as none."""
+"""Length below which a step counts as zero."""
 
 
 class Problem(NamedTuple):
-    """A convex function on points of shape [..., d] that is lowest, 0, where no coordinate is positive."""
+    """Convex function on points of shape [..., d] with the minimum 0 where no coordinate is positive."""
 
     value: Callable[[Tensor], Tensor]
-    """Of shape [...]."""
+    """Value, of shape [...]."""
     gradient: Callable[[Tensor], Tensor]
-    """A subgradient, of shape [..., d]."""
+    """Subgradient, of shape [..., d]."""
     prox: Callable[[Tensor, Tensor], Tensor]
-    """The proximal point (definition C.1) for a λ of shape [..., 1]."""
+    """Proximal point (definition C.1) for a λ of shape [..., 1]."""
     steepest: Tensor
-    """No subgradient is longer; of shape [..., 1]."""
+    """Upper bound on the length of subgradients, of shape [..., 1]."""
 
 
 def momentum(problem: Problem, x: Tensor, eta: Tensor, n_steps: int, alpha: float = ALPHA) -> Tensor:
-    """The iterates of C.2 and C.3, of shape [n_steps + 1, ..., d]; with ``alpha = 0`` gradient descent."""
+    """Return the iterates of C.2 and C.3, of shape [n_steps + 1, ..., d]; gradient descent for ``alpha = 0``."""
     iterates, velocity = [x], torch.zeros_like(x)
     for _ in range(n_steps):
         velocity = alpha * velocity + problem.gradient(iterates[-1])
@@ -37,12 +37,12 @@ def momentum(problem: Problem, x: Tensor, eta: Tensor, n_steps: int, alpha: floa
 
 
 def momentum_of_equal_speed(problem: Problem, x: Tensor, eta: Tensor, n_steps: int) -> Tensor:
-    """Momentum that, where the gradient is constant, ends up as fast as gradient descent."""
+    """Run momentum with the limit speed of gradient descent for a constant gradient."""
     return momentum(problem, x, (1 - ALPHA) * eta, n_steps)
 
 
 def proximal(problem: Problem, x: Tensor, eta: Tensor, n_steps: int) -> Tensor:
-    """The proximal algorithm with λ = 1/η: where the function is linear, a gradient step."""
+    """Run the proximal algorithm with λ = 1/η, a gradient step where the function is linear."""
     iterates = [x]
     for _ in range(n_steps):
         iterates.append(problem.prox(iterates[-1], 1 / eta))
@@ -50,7 +50,7 @@ def proximal(problem: Problem, x: Tensor, eta: Tensor, n_steps: int) -> Tensor:
 
 
 def proximal_of_equal_length(problem: Problem, x: Tensor, eta: Tensor, n_steps: int) -> Tensor:
-    """The proximal algorithm of proposition C.1: each step as long as the gradient step from the same point."""
+    """Run the proximal algorithm of proposition C.1, with the length of the gradient step from the same point."""
     iterates = [x]
     for _ in range(n_steps):
         length = eta * problem.gradient(iterates[-1]).norm(dim=-1, keepdim=True)
@@ -59,10 +59,10 @@ def proximal_of_equal_length(problem: Problem, x: Tensor, eta: Tensor, n_steps: 
 
 
 def prox_at_distance(problem: Problem, x: Tensor, distance: Tensor) -> Tensor:
-    """The proximal point at a distance of shape [..., 1], or the nearest minimiser if that is not further away.
+    """Return the proximal point at a distance of shape [..., 1], or the nearest minimiser if that is not further away.
 
-    Between the kinks of a piecewise linear function the step is c + d/λ with c and d at a right angle, so its squared
-    length is piecewise linear in 1/λ², which suits the secant method. No step is too long at the λ that it starts with.
+    Between the kinks of a piecewise linear function the step is c + d/λ with orthogonal c and d. Its squared length is
+    therefore piecewise linear in 1/λ², which suits the secant method. At the initial λ no step is too long.
     """
     minimiser = x.clamp(max=0)
     way = (minimiser - x).norm(dim=-1, keepdim=True)
@@ -82,7 +82,7 @@ def prox_at_distance(problem: Problem, x: Tensor, distance: Tensor) -> Tensor:
 
 
 def steps_until(values: Tensor, bound: float | Tensor) -> Tensor:
-    """The first step at which a value of shape [steps + 1, ...] is within a bound; one more than there are if never."""
+    """Return the first step with a value of shape [steps + 1, ...] within a bound; one past the last if never."""
     reached = torch.cat([values <= bound, torch.ones_like(values[:1], dtype=torch.bool)])
     return reached.long().argmax(0)
 

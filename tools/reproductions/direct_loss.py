@@ -1,24 +1,24 @@
-r"""The synthetic data of the direct loss paper: updates towards a better AP or 0-1 loss against surrogates.
+r"""Synthetic data of the direct loss paper: direct updates of AP and 0-1 loss compared with surrogates.
 
 In ``direct-synthetic`` (section 4.1) a network of four layers with random parameters scores points of a normal
 distribution, and the highest fifth of them are positives. A network of the same structure learns them from another
-random start, which the paper does not describe: here its weights keep the scale of the scores, and in
-``direct-synthetic-large`` they are standard normal, as those of the target, so that the scores are sixty times as
-large. In ``direct-linear`` and ``direct-linear-noise`` (section 5.3) the label tells whether the coordinates of a point
-have a positive sum, a fifth of the labels are wrong in the latter (of those to test as well), and the score is linear.
+random initialisation, which the paper does not describe. Here its weights keep the scale of the scores; in
+``direct-synthetic-large`` they are standard normal, as in the target, which makes scores sixty times as large. In
+``direct-linear`` and ``direct-linear-noise`` (section 5.3) the label is whether the coordinates of a point have a
+positive sum, and the score is linear. In the latter a fifth of the labels are wrong, also in the test set.
 
-Nine methods: the positive and the negative update, the structured hinge and the perceptron, each for AP and for the 0-1
-loss, and cross-entropy. As in the paper, learning rate and ε of each are those with the best AP on the training set in
-the end (of equals the first), in one grid for all methods. A seed is an experiment of its own, with its data, target,
-start and search: 63 trainings for a method with ε, 9 times as many as for one without.
+There are nine methods: the positive and the negative update, the structured hinge and the perceptron, each for AP and
+for the 0-1 loss, and cross-entropy. As in the paper, learning rate and ε are those with the best final AP on the
+training set (the first of equals), from one grid for all methods. Each seed has its own data, target, initialisation
+and search: 63 runs for a method with ε, 9 times as many as for one without.
 
-The paper leaves open the width of the network, the optimiser, the size of a batch and where an AP method puts its
-threshold. Here all methods take the same number of steps of Adam, with a learning rate that falls to nearly 0, on
-batches of 500 points. So AP methods see the AP of the batch, and the table of the negative update stays small. AP does
-not depend on a threshold. For the accuracy, AP methods call positive what is above the quantile of the training scores
-that leaves as many as there are positives. The other methods call positive what is above 0.
+The paper does not specify the width of the network, the optimiser, the batch size and the threshold of AP methods. Here
+all methods take the same number of steps of Adam, with a learning rate that decays to nearly 0, on batches of 500
+points. AP methods therefore use the AP of the batch, and the table of the negative update stays small. AP does not
+depend on a threshold. For the accuracy, the threshold of AP methods is the quantile of the training scores that leaves
+as many as there are positives; that of the other methods is 0.
 
-All trainings of a search take their steps at once, as rows of one batch.
+All runs of a search are trained at once, as rows of one batch.
 
 Reference:
     Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
@@ -49,22 +49,22 @@ BATCH, N_STEPS, MEASURE_EVERY = 500, 600, 25
 LEARNING_RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 EPSILONS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 TICKS = (*(i / 10 for i in range(1, 10)), 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999, 0.99999, 0.999999)
-"""Of the axes, as many as are in sight and have room."""
+"""Candidate ticks of the axes; those in range that fit are shown."""
 ROOM_OF_TICK = 0.04
-"""How much of an axis a label takes."""
+"""Share of an axis that a label takes."""
 START = 1000
-"""Added to the seed for the start of the training, whose random numbers are not to be those of the data."""
+"""Offset added to the seed for the initialisation, so that its random numbers differ from those of the data."""
 
 
 class Problem(NamedTuple):
-    """What makes the labels and what learns them."""
+    """Target and model of an experiment."""
 
     sizes: tuple[int, ...]
-    """How many numbers there are between the layers of the network."""
+    """Widths between the layers of the network."""
     noise: float = 0.0
-    """The share of wrong labels."""
+    """Share of wrong labels."""
     starts_large: bool = False
-    """Whether the network that learns starts from weights as large as those of the target."""
+    """Whether the initial weights are as large as those of the target."""
 
     @property
     def is_linear(self) -> bool:
@@ -79,17 +79,17 @@ LINEAR_NOISE = Problem((N_FEATURES, 1), NOISE)
 
 
 class Items(NamedTuple):
-    """Points and their labels."""
+    """Points with labels."""
 
     features: Tensor
     labels: Tensor
-    """0 or 1, some of them wrong."""
+    """Labels 0 or 1, some of them wrong."""
     truth: Tensor
-    """The scores from which the right labels come."""
+    """Scores that determine the right labels."""
 
 
 class Method(NamedTuple):
-    """A loss, and how its line looks."""
+    """Loss with the style of its line."""
 
     losses: Callable[..., Tensor] | None
     """Direct losses of several rows of scores; None for cross-entropy."""
@@ -98,15 +98,15 @@ class Method(NamedTuple):
 
     @property
     def has_epsilon(self) -> bool:
-        """Whether ε belongs to its parameters."""
+        """Whether ε is one of its parameters."""
         return self.mode in ('positive', 'negative')
 
     def __call__(self, scores: Tensor, labels: Tensor, epsilons: Tensor) -> Tensor:
-        """The loss of a batch [n] for each training, of scores [T, n] and ε [T]."""
+        """Return the loss of a batch for each run, from scores [T, n] and ε [T]."""
         labels = labels.expand_as(scores)
         if self.losses is None:
             return F.binary_cross_entropy_with_logits(scores, labels.to(scores.dtype), reduction='none').mean(1)
-        # F is linear in the scores: what ε does to them, 1 does to those by ε, and the gradient gets its 1 / ε.
+        # F is linear in the scores: dividing them by ε is equivalent to ε, and gives the gradient its factor 1 / ε.
         scores = scores / epsilons.unsqueeze(1) if self.has_epsilon else scores
         return self.losses(scores, labels == 1, torch.ones_like(labels, dtype=torch.bool), 1.0, self.mode)
 
@@ -126,21 +126,21 @@ AP_METHODS = [name for name, method in METHODS.items() if method.losses is direc
 
 
 class Parameters(NamedTuple):
-    """What the grid search chooses."""
+    """Parameters of the grid search."""
 
     learning_rate: float
     epsilon: float | None
 
     @property
     def is_at_an_edge(self) -> bool:
-        """Whether a larger grid might have something better."""
+        """Whether they are at an edge of the grid, so that a larger grid might be better."""
         return self.learning_rate in (LEARNING_RATES[0], LEARNING_RATES[-1]) or (
             self.epsilon is not None and self.epsilon in (EPSILONS[0], EPSILONS[-1])
         )
 
 
 class Point(NamedTuple):
-    """Of a learning curve, on the test set."""
+    """Point of a learning curve, on the test set."""
 
     step: int
     ap: float
@@ -148,50 +148,50 @@ class Point(NamedTuple):
 
 
 class Run(NamedTuple):
-    """The best training of a search."""
+    """Best run of a search."""
 
     parameters: Parameters
     curve: list[Point]
     grid: dict[Parameters, float]
-    """The AP on the training set in the end, of all trainings."""
+    """Final AP on the training set, of all runs."""
 
     @property
     def train_ap(self) -> float:
-        """In the end, on the training set."""
+        """Final AP on the training set of the chosen parameters."""
         return self.grid[self.parameters]
 
     @property
     def ap(self) -> float:
-        """In the end, on the test set."""
+        """Final AP on the test set."""
         return self.curve[-1].ap
 
     @property
     def accuracy(self) -> float:
-        """In the end, on the test set."""
+        """Final accuracy on the test set."""
         return self.curve[-1].accuracy
 
 
 Runs = dict[str, list[Run]]
-"""Of each method, for each seed."""
+"""Best runs of each method, for each seed."""
 
 
 def synthetic(seeds: Sequence[int]) -> Reproduction:
-    """Labels from a random network."""
+    """Reproduce the experiment with labels from a random network."""
     return reproduce(SYNTHETIC, seeds)
 
 
 def synthetic_large(seeds: Sequence[int]) -> Reproduction:
-    """The same from a start with large scores."""
+    """Reproduce the same from an initialisation with large scores."""
     return reproduce(SYNTHETIC_LARGE, seeds)
 
 
 def linear(seeds: Sequence[int]) -> Reproduction:
-    """Labels that a linear score can tell apart."""
+    """Reproduce the experiment with linearly separable labels."""
     return reproduce(LINEAR, seeds)
 
 
 def linear_noise(seeds: Sequence[int]) -> Reproduction:
-    """The same, a fifth of them wrong."""
+    """Reproduce the same with a fifth of the labels wrong."""
     return reproduce(LINEAR_NOISE, seeds)
 
 
@@ -251,12 +251,12 @@ def reproduce(problem: Problem, seeds: Sequence[int]) -> Reproduction:
 
 
 def listed(numbers: Iterable[float]) -> str:
-    """Numbers in words."""
+    """Return numbers as text."""
     return ', '.join(f'{number:g}' for number in numbers)
 
 
 def generate(problem: Problem, seed: int) -> tuple[Items, Items]:
-    """Items to train on and items to test."""
+    """Return items for training and for testing."""
     generator = torch.Generator().manual_seed(seed)
     features = torch.randn(N_ITEMS, N_FEATURES, generator=generator)
     if problem.is_linear:
@@ -274,7 +274,7 @@ def generate(problem: Problem, seed: int) -> tuple[Items, Items]:
 
 
 def network(problem: Problem) -> nn.Sequential:
-    """Linear layers with rectifiers between them; no bias if it is linear."""
+    """Return linear layers with rectifiers between them; a single linear layer has no bias."""
     layers: list[nn.Module] = []
     for n_in, n_out in itertools.pairwise(problem.sizes):
         layers += [nn.Linear(n_in, n_out, bias=not problem.is_linear), nn.ReLU()]
@@ -282,7 +282,7 @@ def network(problem: Problem) -> nn.Sequential:
 
 
 def target_network(problem: Problem, generator: torch.Generator) -> nn.Sequential:
-    """All parameters are standard normal numbers."""
+    """Return a network whose parameters are standard normal."""
     target = network(problem)
     with torch.no_grad():
         for parameter in target.parameters():
@@ -291,7 +291,7 @@ def target_network(problem: Problem, generator: torch.Generator) -> nn.Sequentia
 
 
 def untrained_network(problem: Problem, generator: torch.Generator) -> nn.Sequential:
-    """Random weights, which keep the scale of the scores near that of the features unless they are to be large."""
+    """Return a network with random weights that keep the scale of the features, or large ones."""
     if problem.starts_large:
         return target_network(problem, generator)
     start = network(problem)
@@ -306,18 +306,18 @@ def untrained_network(problem: Problem, generator: torch.Generator) -> nn.Sequen
 
 @torch.no_grad()
 def scores_of(model: nn.Module, features: Tensor) -> Tensor:
-    """The scores, without a graph."""
+    """Return the scores without a graph."""
     return model(features).squeeze(1)
 
 
 def average_precision(scores: Tensor, labels: Tensor) -> float:
-    """The AP of the items; 0 if a training has lost its scores to NaN."""
+    """Return the AP of the items; 0 if the scores of a run are NaN."""
     value = 1 - direct_ap_loss(scores, labels).item()
     return 0.0 if math.isnan(value) else value
 
 
 def search(problem: Problem, data: tuple[Items, Items], seed: int, name: str) -> Run:
-    """The training of the grid that is the best on the training set."""
+    """Return the run of the grid that is best on the training set."""
     given, test = data
     epsilons = EPSILONS if METHODS[name].has_epsilon else (None,)
     grid = [Parameters(*pair) for pair in itertools.product(LEARNING_RATES, epsilons)]
@@ -334,18 +334,18 @@ def search(problem: Problem, data: tuple[Items, Items], seed: int, name: str) ->
 
 
 Weights = dict[str, Tensor]
-"""Those of several networks, one after another in the first dimension."""
+"""Parameters of several networks, stacked in the first dimension."""
 
 
 class Training(NamedTuple):
-    """Networks of one structure, trained at once."""
+    """Networks of one structure that are trained at once."""
 
     structure: nn.Module
     states: dict[int, Weights]
-    """Their weights after some of the steps, the last of them too."""
+    """Weights after some of the steps, including the last."""
 
     def scores(self, weights: Weights, features: Tensor) -> Tensor:
-        """The scores of points [n, f] by each network, [T, n]."""
+        """Return the scores [T, n] of points [n, f] by each network."""
 
         def of_one(own: Weights) -> Tensor:
             return functional_call(self.structure, own, (features,)).squeeze(1)
@@ -354,12 +354,12 @@ class Training(NamedTuple):
 
     @torch.no_grad()
     def scores_of_one(self, weights: Weights, index: int, features: Tensor) -> Tensor:
-        """The scores by one of them, [n]."""
+        """Return the scores [n] by one of them."""
         return self.scores({name: each[index : index + 1] for name, each in weights.items()}, features)[0]
 
 
 def train(problem: Problem, given: Items, seed: int, name: str, grid: Sequence[Parameters]) -> Training:
-    """Train a network for each of the parameters, all from the same random start and on the same batches."""
+    """Train a network for each of the parameters, with the same initialisation and batches."""
     generator = torch.Generator().manual_seed(START + seed)
     training = Training(untrained_network(problem, generator), {})
     weights = {
@@ -371,7 +371,7 @@ def train(problem: Problem, given: Items, seed: int, name: str, grid: Sequence[P
     training.states[0] = copied(weights)
     for step, batch in enumerate(batches(len(given.labels), generator), 1):
         losses = METHODS[name](training.scores(weights, given.features[batch]), given.labels[batch], epsilons)
-        # Each network has a loss of its own: the gradient of the sum is that of each.
+        # Each network has its own loss, so the gradient of the sum is that of each.
         optimizer.step(torch.autograd.grad(losses.sum(), optimizer.weights), 1 - 0.99 * (step - 1) / N_STEPS)
         if step % MEASURE_EVERY == 0 or step == N_STEPS:
             training.states[step] = copied(weights)
@@ -379,12 +379,12 @@ def train(problem: Problem, given: Items, seed: int, name: str, grid: Sequence[P
 
 
 def copied(weights: Weights) -> Weights:
-    """The weights as they are now."""
+    """Return a copy of the weights."""
     return {key: each.detach().clone() for key, each in weights.items()}
 
 
 class Adam:
-    """That of PyTorch, with a learning rate for each of the networks that share a tensor."""
+    """PyTorch's Adam, with a learning rate for each of the networks that share a tensor."""
 
     def __init__(self, weights: list[Tensor], learning_rates: Tensor) -> None:
         self.weights = weights
@@ -394,7 +394,7 @@ class Adam:
 
     @torch.no_grad()
     def step(self, gradients: Sequence[Tensor], factor: float) -> None:
-        """A step of the learning rates times the factor."""
+        """Take a step with the learning rates times the factor."""
         self.n_steps += 1
         corrections = (1 - 0.9**self.n_steps, 1 - 0.999**self.n_steps)
         for weight, gradient, (first, second) in zip(self.weights, gradients, self.moments, strict=True):
@@ -405,13 +405,13 @@ class Adam:
 
 
 def batches(n: int, generator: torch.Generator) -> itertools.islice:
-    """The items of each step, all of them in each round."""
+    """Yield the items of each step; each epoch contains all of them."""
     rounds = (torch.randperm(n, generator=generator).split(BATCH) for _ in itertools.count())
     return itertools.islice(itertools.chain.from_iterable(rounds), N_STEPS)
 
 
 def measure(score: Callable[[Tensor], Tensor], given: Items, test: Items, name: str, step: int) -> Point:
-    """On the test set; of the training set, AP methods need the scores for their threshold."""
+    """Evaluate on the test set; AP methods take their threshold from the scores of the training set."""
     scores, threshold = score(test.features), 0.0
     if name in AP_METHODS:
         n_pos = int(given.labels.sum())
@@ -429,7 +429,7 @@ class Curve(NamedTuple):
 
 
 def mean_curve(runs: list[Run]) -> Curve:
-    """A learning curve of several seeds."""
+    """Return the learning curve of several seeds."""
     points = list(zip(*(run.curve for run in runs), strict=True))
     return Curve(
         [group[0].step for group in points],
@@ -439,14 +439,14 @@ def mean_curve(runs: list[Run]) -> Curve:
 
 
 def grid_rows(run: Run) -> list[dict[str, Any]]:
-    """The grid of a search."""
+    """Return the grid of a search."""
     return [
         {**parameters._asdict(), 'training AP': ap, '1 - training AP': 1 - ap} for parameters, ap in run.grid.items()
     ]
 
 
 def found(runs: Runs, possible: list[float], one_label: list[float]) -> str:
-    """The order of the methods, and how the updates that the paper compares stand to each other."""
+    """Return the order of the methods, and the differences between the updates that the paper compares."""
     means = {name: statistics.fmean(run.ap for run in of_method) for name, of_method in runs.items()}
     order = sorted(means, key=means.__getitem__, reverse=True)
     useless = [
@@ -485,7 +485,7 @@ def found(runs: Runs, possible: list[float], one_label: list[float]) -> str:
 
 
 def draw(runs: Runs, possible: list[float]) -> Figure:
-    """AP and accuracy on the test set over the steps."""
+    """Plot AP and accuracy on the test set over the steps."""
     figure = Figure(figsize=(11, 4.2), layout='constrained')
     axes = figure.subplots(1, 2)
     for axis, field, title in zip(axes, ('ap', 'accuracy'), ('AP', 'accuracy'), strict=True):
@@ -504,7 +504,7 @@ def draw(runs: Runs, possible: list[float]) -> Figure:
 
 
 def stretch_near_one(axis: Axes) -> None:
-    """A logit scale, with ticks that do not overlap."""
+    """Set a logit scale with ticks that do not overlap."""
     axis.set_yscale('logit')
     low, high = axis.get_ylim()
     room = ROOM_OF_TICK * (logit(high) - logit(low))
@@ -518,5 +518,5 @@ def stretch_near_one(axis: Axes) -> None:
 
 
 def logit(share: float) -> float:
-    """The logarithm of the odds."""
+    """Return the logarithm of the odds."""
     return math.log(share / (1 - share))

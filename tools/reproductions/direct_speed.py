@@ -1,10 +1,10 @@
-r"""The time of loss-augmented rankings, and of a step of average precision losses, as the number of items grows.
+r"""Time of loss-augmented rankings and of a step of average precision losses over the number of items.
 
-The programme of the paper fills a table of positives by negatives. The positive update needs none: its time should grow
-as a sort of the negatives does, which is shown for the paper's 1 000 positives and up to a million negatives. A step of
-the loss is compared with losses over pairs: with LibAUC's where that is installed, and with the smooth approximation.
+The program of the paper fills a table of positives by negatives. The positive update does not need it: its time should
+grow like that of a sort of the negatives, which is shown for the paper's 1 000 positives and up to a million negatives.
+A step of the loss is compared with losses over pairs: LibAUC's if installed, and the smooth approximation.
 
-Numbers of different machines do not compare, ratios of one run do: candidates are timed in turns.
+Only ratios of one run are comparable between machines; candidates are timed in turns.
 
 Reference:
     Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
@@ -35,7 +35,7 @@ Rows = list[dict[str, Any]]
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
-    """Rankings over the number of negatives, steps over the number of items."""
+    """Measure rankings over the number of negatives and steps over the number of items."""
     ranking_rows = [row for n in N_NEGATIVES for row in rankings(n, seeds[0])]
     step_rows = [{'items': n, **row} for n in N_ITEMS for row in ap_steps(n, 10)]
     results = {'rankings': ranking_rows, 'steps': step_rows}
@@ -43,7 +43,7 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def rankings(n: int, seed: int) -> Rows:
-    """One ranking with n negatives, given in any order, and their sort."""
+    """Return a ranking with n negatives in any order, and their sort."""
     generator = torch.Generator().manual_seed(seed)
     pos, neg = (torch.randn(size, generator=generator).double() for size in (N_POSITIVES, n))
     steps: dict[str, Callable[[], Tensor]] = {
@@ -54,7 +54,7 @@ def rankings(n: int, seed: int) -> Rows:
 
 
 def found(rows: Rows) -> str:
-    """The time against a sort, and against n log n between the ends."""
+    """Return the time relative to a sort, and its growth relative to n log n."""
     own = [row for row in rows if row['candidate'] == UPDATE]
     ratios = ', '.join(f'{row[f"time against {SORT}"]:.2g}' for row in own)
     first, last = own[0], own[-1]
@@ -68,7 +68,7 @@ def found(rows: Rows) -> str:
 
 
 def draw(results: dict[str, Rows]) -> Figure:
-    """The time of rankings, and the time and memory of steps."""
+    """Plot the time of rankings, and the time and memory of steps."""
     figure = Figure(figsize=(14, 4.4), layout='constrained')
     axes = figure.subplots(1, 3)
     draw_lines(axes[0], results['rankings'], 'negatives', 'median ms')
@@ -87,7 +87,7 @@ def draw(results: dict[str, Rows]) -> Figure:
 
 
 def draw_lines(axis: Axes, rows: Rows, over: str, what: str) -> None:
-    """A line for each candidate, on logarithmic axes."""
+    """Plot a line for each candidate, on logarithmic axes."""
     for name in dict.fromkeys(row['candidate'] for row in rows):
         own = [row for row in rows if row['candidate'] == name]
         axis.plot([row[over] for row in own], [row[what] for row in own], marker='o', label=name)

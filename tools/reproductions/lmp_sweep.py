@@ -1,10 +1,10 @@
 """Table 1 of the loss max-pooling paper on LongTailShapes: p with 25 % of the pixels, and other shares with p = 1.3.
 
-All rows but the first are the pooled loss with the paper's sampling, at the configs' schedule. As p grows the optimal
-weights become uniform, so at infinity the pooled loss *is* the mean: over each image, as the paper pools, or with
+All rows but the first are the pooled loss with the paper's sampling, at the configs' schedule. As p grows, the optimal
+weights become uniform, so that at infinity the pooled loss is the mean: over each image, as in the paper, or with
 ``scope='batch'`` over the batch, which is cross-entropy averaged over the pixels that are not ignored
-(``avg_non_ignore=True``). The last two rows are that pair, and have to be one training. BASE+ itself is the stock mean,
-in which ignored pixels count as zeros.
+(``avg_non_ignore=True``). The last two rows are this pair and must be identical. BASE+ itself is the stock mean, in
+which ignored pixels count as zeros.
 
 Reference:
     S. Rota Bulò, G. Neuhold, P. Kontschieder: Loss max-pooling for semantic image segmentation. CVPR 2017, section 5.2.
@@ -36,11 +36,11 @@ BASE_PLUS, LIMIT, MEAN = 'BASE+', 'LMP over the batch, p = ∞', 'BASE+ over val
 GAIN = 'against BASE+'
 LOSS = 'model.decode_head.loss_decode'
 Key = str | tuple[float, float]
-"""A name, or p and the share of the pixels."""
+"""Setting: a name, or p and the share of the pixels."""
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
-    """Train each setting, as far as it has not been trained, and compare it with BASE+."""
+    """Train each setting that has no result yet, and compare it with BASE+."""
     jobs = {key: [job_of(key, seed) for seed in seeds] for key in (BASE_PLUS, *SETTINGS, LIMIT, MEAN)}
     train_missing([job for group in jobs.values() for job in group], os.cpu_count() or 1)
     trained = {key: [Trained(result_of(job), job.work_dir) for job in group] for key, group in jobs.items()}
@@ -49,7 +49,7 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def job_of(key: Key, seed: int) -> Job:
-    """One training; those of the configs' own settings are shared with Table 2."""
+    """Return one run; those with the configs' own settings are shared with Table 2."""
     base, ours = (lmp_table2.config_of(way) for way in ('ce-iou', 'lmp-iou'))
     if key == BASE_PLUS:
         return Job(base, seed, lmp_table2.OUT)
@@ -64,7 +64,7 @@ def job_of(key: Key, seed: int) -> Job:
 
 
 def row_of(key: Key, group: list[Trained], base: list[Trained]) -> dict[str, Any]:
-    """One row of the table."""
+    """Return one row of the table."""
     named = isinstance(key, str)
     return {
         '': key if named else 'LMP',
@@ -77,17 +77,17 @@ def row_of(key: Key, group: list[Trained], base: list[Trained]) -> dict[str, Any
 
 
 def name_of(p: float) -> str:
-    """As it is written."""
+    """Return the text form of p."""
     return '∞' if math.isinf(p) else f'{p:g}'
 
 
 def gain(ours: list[Trained], theirs: list[Trained]) -> Difference:
-    """Paired by seed and image."""
+    """Return the difference paired by seed and image."""
     return paired_difference([t.areas for t in ours], [t.areas for t in theirs], 'data set')
 
 
 def told(trained: dict[Key, list[Trained]]) -> str:
-    """What p and the share do, and whether the limit is the mean."""
+    """Return the effects of p and the share, and the distance of the limit from the mean."""
     gains = {key: gain(group, trained[BASE_PLUS]).mean for key, group in trained.items()}
     by_norm = ', '.join(f'{gains[p, RATIO]:+.1f} at p = {name_of(p)}' for p in NORMS)
     by_ratio = ', '.join(f'{gains[P, ratio]:+.1f} at {100 * ratio:.0f} %' for ratio in RATIOS)
@@ -98,13 +98,13 @@ def told(trained: dict[Key, list[Trained]]) -> str:
 
 
 def distance(ours: list[Trained], theirs: list[Trained]) -> float:
-    """The largest difference in mIoU at any validation."""
+    """Return the largest difference in mIoU at any validation."""
     curves = [[[point['data set'] for point in t['curve']] for t in group] for group in (ours, theirs)]
     return float(np.abs(np.subtract(*curves)).max())
 
 
 def draw(trained: dict[Key, list[Trained]]) -> Figure:
-    """MIoU over p and over the share; every seed as a dot."""
+    """Plot mIoU over p and over the share; every seed is a dot."""
     figure = Figure(figsize=(9, 3.4), layout='constrained')
     panels = [('p', [(p, RATIO) for p in NORMS]), ('share of the pixels, at least', [(P, ratio) for ratio in RATIOS])]
     for axis, (title, keys) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):

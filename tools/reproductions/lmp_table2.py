@@ -1,8 +1,8 @@
-"""Table 2 of the loss max-pooling paper, with the Lovász loss beside it, on LongTailShapes.
+"""Table 2 of the loss max-pooling paper and the Lovász loss on LongTailShapes.
 
-Eight ways to train the same small network, as long as its configs say and five times as long, with paired seeds. As
-there, BASE is cross-entropy, BASE+ cross-entropy with the paper's sampling, and LMP the pooled loss with it. The
-trainings, their tables and the page with all pictures stay in ``work_dirs/table2``; what is there is not trained again.
+Eight methods train the same small network with paired seeds, at the length of the configs and five times as long. As
+in the paper, BASE is cross-entropy, BASE+ cross-entropy with the paper's sampling, and LMP the pooled loss with it.
+Runs, tables and the page with all pictures stay in ``work_dirs/table2``; finished runs are not repeated.
 
 Reference:
     S. Rota Bulò, G. Neuhold, P. Kontschieder: Loss max-pooling for semantic image segmentation. CVPR 2017, section 5.2.
@@ -37,11 +37,11 @@ WAYS = {
     'lovasz-equibatch': 'Lovász-Softmax, equibatch',
 }
 SHOWN = [WAYS[way] for way in ('ce', 'lmp-iou', 'lovasz-equibatch')]
-"""Whose predictions are in the picture."""
+"""Methods whose predictions are in the picture."""
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
-    """Train all ways, as far as they have not been trained, and put them side by side."""
+    """Train all methods that have no result yet, and compare them."""
     jobs = [Job(config_of(way), seed, OUT, schedule) for schedule in SCHEDULES for seed in seeds for way in WAYS]
     results = train_missing(jobs, os.cpu_count() or 1)
     trainings = [Trained(result, job.work_dir) for result, job in zip(results, jobs, strict=True)]
@@ -53,12 +53,12 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def config_of(way: str) -> str:
-    """The config of a row."""
+    """Return the config of a row."""
     return f'configs/long_tail_shapes/tiny-unet_{way}_lts.py'
 
 
 def ranking(comparison: Comparison) -> str:
-    """The order of the rows in each schedule."""
+    """Return the order of the rows in each schedule."""
     parts = []
     for schedule in comparison.schedules:
         means = {name: np.mean(comparison.scores(schedule, name)) for name in comparison.configs}
@@ -68,9 +68,9 @@ def ranking(comparison: Comparison) -> str:
 
 
 def draw(comparison: Comparison) -> Figure:
-    """One validation image as some of them see it after the short schedule; below, every seed as a dot."""
+    """Plot predictions on a validation image after the short schedule; below, every seed as a dot."""
     figure = Figure(figsize=(10, 5.4), layout='constrained')
-    figure.get_layout_engine().set(h_pad=0.1)  # room for the titles
+    figure.get_layout_engine().set(h_pad=0.1)  # space for the titles
     above, below = figure.subfigures(2, 1, height_ratios=(1, 1.4))
     trainings = {name: comparison.groups['short'][name][0] for name in comparison.configs if name in SHOWN}
     last = {name: trained.last for name, trained in trainings.items()}

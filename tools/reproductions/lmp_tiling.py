@@ -1,13 +1,13 @@
-r"""The tilings of section 5.2 of the loss max-pooling paper on LongTailShapes: do overlaps help, and is it to cut them?
+r"""Tilings of section 5.2 of the loss max-pooling paper on LongTailShapes: effect of overlaps, cut or averaged.
 
-The paper evaluates Cityscapes in five tiles side by side ("efficient tiling", its Table 1) or in tiles that overlap by
-200 pixels, each half of an overlap decided by its own tile ("optimized tiling", Table 2), and finds more with the
-latter: 75.06 against 74.64 for its loss, 73.63 against 73.13 for cross-entropy. MMSegmentation averages the scores in
-an overlap instead. Here small U-Nets are trained on crops of 64 x 64 by the shipped configs, with both losses, and
-predict the validation images of 128 x 128 as a whole and in tiles of two sizes and several overlaps, averaged or cut.
+The paper evaluates Cityscapes in five adjacent tiles ("efficient tiling", its Table 1) or in tiles that overlap by 200
+pixels, where each tile decides its half of an overlap ("optimized tiling", Table 2). The latter is better: 75.06
+against 74.64 for its loss, 73.63 against 73.13 for cross-entropy. MMSegmentation averages the scores in an overlap
+instead. Here the shipped configs train small U-Nets on crops of 64 x 64 with both losses. They predict the validation
+images of 128 x 128 as a whole and in tiles of two sizes and several overlaps, averaged or cut.
 
-Images are predicted in the batches of the config. All ways take turns on each batch, and the time of one is that of the
-whole test step.
+Images are predicted in the batches of the config. All methods take turns on each batch, and are timed over the whole
+test step.
 
 Reference:
     S. Rota Bulò, G. Neuhold, P. Kontschieder: Loss Max-Pooling for Semantic Image Segmentation. CVPR 2017, section 5.2.
@@ -36,27 +36,27 @@ from mmseg_nondecomp.metrics import JaccardIndexByImage
 from reproductions import Reproduction, lmp_table2, spread_over_seeds
 
 OUT = lmp_table2.OUT
-"""Where the trainings are, which are those of Table 2."""
+"""Folder of the runs, which are those of Table 2."""
 CONFIGS = {'cross-entropy': lmp_table2.config_of('ce-iou'), 'loss max-pooling': lmp_table2.config_of('lmp-iou')}
 OPTIONS: dict[str, Any] = {}
-"""Of the trainings."""
+"""Options of the runs."""
 OVERLAPS = {32: (0, 8, 16), 64: (0, 16, 32)}
-"""By the size of the tiles."""
+"""Overlaps by the size of the tiles."""
 WHOLE, AVERAGED, CUT = 'whole', 'averaged', 'cut'
 COLORS = {32: 'tab:orange', 64: 'tab:blue'}
 
 
 class Way(NamedTuple):
-    """To predict an image."""
+    """Way of predicting an image."""
 
     size: int | None = None
-    """Of the tiles; None for the image as a whole."""
+    """Size of the tiles; None for the whole image."""
     overlap: int = 0
     decided: str = WHOLE
-    """How: overlaps are averaged, or cut in the middle."""
+    """Whether overlaps are averaged or cut in the middle."""
 
     def settings(self) -> dict[str, Any]:
-        """What it changes in a config."""
+        """Return the changes in a config."""
         if self.size is None:
             return {}
         test_cfg = dict(mode='slide', crop_size=(self.size,) * 2, stride=(self.size - self.overlap,) * 2)
@@ -76,18 +76,18 @@ WAYS = [
 
 
 class Score(NamedTuple):
-    """Of a way with one model."""
+    """Scores of a way with one model."""
 
     miou: float
-    """Of the data set, in percent."""
+    """IoU of the data set, in percent."""
     as_whole: float
-    """The share of pixels that are decided as from the whole image, in percent."""
+    """Share of pixels with the same decision as from the whole image, in percent."""
     ms: float
-    """For an image, median."""
+    """Median time per image."""
 
 
 Scores = dict[tuple[str, Way], list[Score]]
-"""Of each config and way, for each seed."""
+"""Scores of each config and way, for each seed."""
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
@@ -106,14 +106,14 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def trained(seeds: Sequence[int]) -> list[Trained]:
-    """A training of each config and seed, which takes place unless it has before."""
+    """Return a run for each config and seed; train those without a result."""
     jobs = [Job(config, seed, OUT, options=OPTIONS) for config in CONFIGS.values() for seed in seeds]
     results = train_missing(jobs, os.cpu_count() or 1)
     return [Trained(result, job.work_dir) for result, job in zip(results, jobs, strict=True)]
 
 
 def measure(config: Path, checkpoint: Path) -> dict[Way, Score]:
-    """One model in all ways, on the validation set of its config."""
+    """Evaluate one model in all ways on the validation set of its config."""
     cfg = Config.fromfile(config)
     cfg.merge_from_dict(OPTIONS)
     with DefaultScope.overwrite_default_scope('mmseg'):
@@ -143,13 +143,13 @@ def measure(config: Path, checkpoint: Path) -> dict[Way, Score]:
 
 
 def decisions(model: nn.Module, batch: list[dict[str, Any]]) -> Tensor:
-    """The classes of the pixels, of shape [N, H, W]."""
+    """Return the classes of the pixels, of shape [N, H, W]."""
     data = dict(inputs=[x['inputs'] for x in batch], data_samples=[x['data_samples'].clone() for x in batch])
     return torch.cat([sample.pred_sem_seg.data for sample in model.test_step(data)])
 
 
 def predictor(config: Path, way: Way, checkpoint: Path) -> nn.Module:
-    """The trained model, predicting in this way."""
+    """Return the trained model with this way of predicting."""
     cfg = Config.fromfile(config)
     cfg.merge_from_dict(way.settings())
     model = MODELS.build(cfg.model)
@@ -158,7 +158,7 @@ def predictor(config: Path, way: Way, checkpoint: Path) -> nn.Module:
 
 
 def row_of(scores: Scores, name: str, way: Way) -> dict[str, Any]:
-    """A way over the seeds."""
+    """Return the row of a way over the seeds."""
     group, whole = scores[name, way], scores[name, Way()]
     return {
         'loss': name,
@@ -175,22 +175,22 @@ def row_of(scores: Scores, name: str, way: Way) -> dict[str, Any]:
 
 
 def gains(group: list[Score], against: list[Score]) -> list[float]:
-    """In mIoU, seed by seed."""
+    """Return the gains in mIoU of each seed."""
     return [score.miou - other.miou for score, other in zip(group, against, strict=True)]
 
 
 def told_wins(gained: list[float]) -> str:
-    """In how many seeds it is above 0."""
+    """Return the number of seeds in which it is above 0."""
     return f'{sum(gain > 0 for gain in gained)} of {len(gained)}'
 
 
 def told(gained: list[float]) -> str:
-    """A mean gain, and its wins."""
+    """Return a mean gain, and the number of seeds that gain."""
     return f'{statistics.fmean(gained):+.2f} ({told_wins(gained)})'
 
 
 def found(scores: Scores) -> str:
-    """Overlaps against none, cut against averaged, tiles against the whole image; then what they cost."""
+    """Return the gains of overlaps over none, of cut over averaged, and of tiles over the whole image, and the cost."""
     parts = []
     for name in CONFIGS:
         for size, (_, *overlaps) in OVERLAPS.items():
@@ -211,7 +211,7 @@ def found(scores: Scores) -> str:
 
 
 def time_ratio(scores: Scores, way: Way) -> float:
-    """The time of a way against that of the whole image, mean over models."""
+    """Return the time of a way relative to that of the whole image, mean over models."""
     return statistics.fmean(
         score.ms / whole.ms
         for name in CONFIGS
@@ -220,7 +220,7 @@ def time_ratio(scores: Scores, way: Way) -> float:
 
 
 def draw(scores: Scores) -> Figure:
-    """The mIoU and the agreement with the whole image over the overlap, one row for each loss."""
+    """Plot the mIoU and the agreement with the whole image over the overlap, one row for each loss."""
     figure = Figure(figsize=(13, 8), layout='constrained')
     axes = figure.subplots(len(CONFIGS), 2, sharex=True, squeeze=False)
     for name, (miou, alike) in zip(CONFIGS, axes, strict=True):
@@ -241,7 +241,7 @@ def draw(scores: Scores) -> Figure:
 
 
 def draw_lines(axis: Axes, scores: Scores, name: str, field: str) -> None:
-    """A line for each size and way to decide; faint ones for each seed's cut."""
+    """Plot a line for each size and treatment of overlaps; faint ones for the cut of each seed."""
     for size, overlaps in OVERLAPS.items():
         for decided, style in ((CUT, 'o-'), (AVERAGED, 's--')):
             groups = [scores[name, Way(size, o, decided if o else CUT)] for o in overlaps]

@@ -1,13 +1,13 @@
-r"""Figures 1 and 2 of the loss max-pooling paper: which weights the worst mean of the losses gives to whom.
+r"""Figures 1 and 2 of the loss max-pooling paper: optimal weights of the items.
 
-Of weights with :math:`\|w\|_p \le \gamma = n^{-1/q}` and :math:`\|w\|_\infty \le \tau = \gamma m^{-1/p}` the loss takes
-the best for the losses that there are. Figure 1 shows that set for two items, figure 2 the weights of n = 100 losses
-for several p and m. The paper says of its losses that they are "synthetically generated and sorted". Here they are
-drawn from the exponential distribution, for each seed anew.
+The loss maximises over weights with :math:`\|w\|_p \le \gamma = n^{-1/q}` and
+:math:`\|w\|_\infty \le \tau = \gamma m^{-1/p}`. Figure 1 shows this set for two items, figure 2 the weights of n = 100
+losses for several p and m. The paper's losses are "synthetically generated and sorted". Here they are drawn from the
+exponential distribution for each seed.
 
-With m / n = 0 no item has to be supported. As m falls, τ grows, and from m = 1 on, where τ = γ, it forbids nothing that
-the p-norm allows, because no weight exceeds the norm of all of them. So 0 is the limit that is reached at m = 1, and
-the weights are :math:`w_i = \gamma\,(\ell_i / \|\ell\|_q)^{q-1}`.
+As m falls, τ grows. At m = 1 it equals γ and is implied by the p-norm, since no weight exceeds the norm of all. The
+setting m / n = 0 is therefore the limit that is reached at m = 1, with the weights
+:math:`w_i = \gamma\,(\ell_i / \|\ell\|_q)^{q-1}`.
 
 Reference:
     S. Rota Bulò, G. Neuhold, P. Kontschieder: Loss Max-Pooling for Semantic Image Segmentation. CVPR 2017, section 2.
@@ -32,14 +32,14 @@ NORMS, THIRD = (1, 1.2, 1.4, 1.7, 2, 3, 4, 10, math.inf), 1 / 3
 P, SHARES = 1.7, (0, 0.1, 0.2, 0.4, 0.8, 1)
 UNIT_NORMS = (1, 1.4, 2, 4, math.inf)
 SET_P, SET_TAU = 1.4, 0.6
-"""Of the set for two items."""
+"""Exponent of the set for two items."""
 UNIFORM = 'tab:gray'
 
 Rows = list[dict[str, Any]]
 
 
 class Setting(NamedTuple):
-    """Of the pooling."""
+    """Exponent and share of the pooling."""
 
     p: float
     share: float
@@ -47,12 +47,12 @@ class Setting(NamedTuple):
 
     @property
     def m(self) -> float:
-        """The least number of items with weight."""
+        """Minimum number of items with weight."""
         return max(1, self.share * N)
 
     @property
     def tau(self) -> float:
-        """The highest weight that is allowed, by ``m``."""
+        """Upper bound on the weights, by ``m``."""
         return N ** (1 / self.p - 1) * self.m ** (-1 / self.p)
 
 
@@ -60,7 +60,7 @@ LEFT, RIGHT = [Setting(p, THIRD) for p in NORMS], [Setting(P, share) for share i
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
-    """The weights in all settings, for the losses of each seed."""
+    """Compute the weights in all settings for the losses of each seed."""
     drawn = [generate(seed) for seed in seeds]
     rows = [{'p': f'{s.p:g}', 'm / n': f'{s.share:.3g}', **over_seeds(s, drawn)} for s in (*LEFT, *RIGHT)]
     left, right = rows[: len(LEFT)], rows[len(LEFT) :]
@@ -69,18 +69,18 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def generate(seed: int) -> Tensor:
-    """Losses in ascending order."""
+    """Return losses in ascending order."""
     generator = torch.Generator().manual_seed(seed)
     return torch.empty(N, dtype=torch.float64).exponential_(generator=generator).sort().values
 
 
 def weights(losses: Tensor, setting: Setting) -> Tensor:
-    """Those of the package."""
+    """Return the weights of the package."""
     return max_pooling_weights(losses, setting.p, setting.m)
 
 
 def measure(losses: Tensor, setting: Setting) -> dict[str, float]:
-    """How peaked the weights are, and what they make of the loss."""
+    """Return the concentration of the weights, and the pooled loss."""
     w = weights(losses, setting)
     return {
         'items with weight': (w > 0).sum().item(),
@@ -93,27 +93,27 @@ def measure(losses: Tensor, setting: Setting) -> dict[str, float]:
 
 
 def over_seeds(setting: Setting, drawn: list[Tensor]) -> dict[str, dict[str, float]]:
-    """Mean and standard deviation of each."""
+    """Return mean and standard deviation of each."""
     measured = [measure(losses, setting) for losses in drawn]
     return {name: spread_over_seeds([float(row[name]) for row in measured]) for name in measured[0]}
 
 
 def set_of_two() -> dict[str, Any]:
-    """The set of figure 1, and where its sphere leaves its box."""
+    """Return the set of figure 1, and the intersections of its sphere and box."""
     gamma = 2 ** (1 / SET_P - 1)
     corner = [SET_TAU, (gamma**SET_P - SET_TAU**SET_P) ** (1 / SET_P)]
     return {'p': SET_P, 'τ': SET_TAU, 'γ': gamma, 'm': (gamma / SET_TAU) ** SET_P, 'corner': corner}
 
 
 def best_of_two() -> tuple[Tensor, Tensor]:
-    """Losses in directions of 1 to 89 degrees, and the weights of that set which are the best for them, [89, 2]."""
+    """Return losses in directions of 1 to 89 degrees, and the optimal weights of that set for them, [89, 2]."""
     angles = torch.arange(1, 90, dtype=torch.float64).deg2rad()
     losses = torch.stack([angles.cos(), angles.sin()], 1)
     return losses, torch.stack([max_pooling_weights(row, SET_P, set_of_two()['m']) for row in losses])
 
 
 def found(left: Rows, right: Rows) -> str:
-    """The paper's sentences on figure 2, in numbers."""
+    """Return the paper's statements on figure 2 in numbers."""
 
     def listed(rows: Rows, name: str) -> str:
         return ', '.join(f'{row[name]["mean"]:.3g}' for row in rows)
@@ -136,7 +136,7 @@ def found(left: Rows, right: Rows) -> str:
 
 
 def draw(losses: Tensor) -> Figure:
-    """The paper's figure 1 above, its figure 2 for some losses below."""
+    """Plot the paper's figure 1 above, its figure 2 for some losses below."""
     figure = Figure(figsize=(13, 11), layout='constrained')
     (norms, set_), (left, right) = figure.subplots(2, 2)
     draw_norms(norms)
@@ -149,14 +149,14 @@ def draw(losses: Tensor) -> Figure:
 
 
 def unit_ball(p: float) -> Tensor:
-    """Points [2, K] with a p-norm of 1, all around."""
+    """Return points [2, K] with a p-norm of 1 in all directions."""
     angles = torch.linspace(0, 2 * math.pi, 721, dtype=torch.float64)
     points = torch.stack([angles.cos(), angles.sin()])
     return points / torch.linalg.vector_norm(points, p, dim=0)
 
 
 def draw_norms(axis: Axes) -> None:
-    """Where a norm is 1."""
+    """Plot the unit spheres of p-norms."""
     for p, color in zip(UNIT_NORMS, colors(UNIT_NORMS), strict=True):
         axis.plot(*unit_ball(p), color=color, label=f'p = {p:g}'.replace('inf', '∞'))
     axis.set_title('Figure 1, left: weights of a p-norm of 1')
@@ -165,7 +165,7 @@ def draw_norms(axis: Axes) -> None:
 
 
 def draw_set(axis: Axes) -> None:
-    """The weights that are allowed, and the best of them for some losses."""
+    """Plot the allowed weights, and the optimal ones for some losses."""
     told, (losses, best) = set_of_two(), best_of_two()
     gamma, tau = told['γ'], told['τ']
     ball = gamma * unit_ball(SET_P)
@@ -188,7 +188,7 @@ def draw_set(axis: Axes) -> None:
 
 
 def draw_weights(axis: Axes, losses: Tensor, settings: list[Setting], labels: list[str]) -> None:
-    """Weights over the sorted items, beside their losses."""
+    """Plot weights over the sorted items, with their losses."""
     items = torch.arange(1, N + 1)
     for setting, label, color in zip(settings, labels, colors(settings), strict=True):
         axis.plot(items, N * weights(losses, setting), color=color, label=label)
@@ -201,12 +201,12 @@ def draw_weights(axis: Axes, losses: Tensor, settings: list[Setting], labels: li
 
 
 def name_axes(axis: Axes) -> None:
-    """Of a plane of weights."""
+    """Label the axes of a plane of weights."""
     axis.set(xlabel='weight of the first item', ylabel='weight of the second', aspect='equal')
     axis.axhline(0, color='black', linewidth=0.5)
     axis.axvline(0, color='black', linewidth=0.5)
 
 
 def colors(values: Sequence[Any]) -> list[tuple[float, ...]]:
-    """From dark to bright."""
+    """Return colors from dark to bright."""
     return [colormaps['viridis'](i / len(values)) for i in range(len(values))]

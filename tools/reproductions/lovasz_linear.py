@@ -1,9 +1,9 @@
-r"""The Lovász hinge of a linear model of the pixels, with the proximal step in place of the loss's gradient.
+r"""Lovász hinge of a linear model of the pixels, with the proximal step instead of the gradient of the loss.
 
 Appendix C of the Lovász-Softmax paper trains a network with the direction :math:`m - \mathrm{prox}(m)` at the loss
-layer. Here it is :math:`\lambda (m - \mathrm{prox}_\lambda(m))`, so that one learning rate serves all methods. That is
-the gradient of the loss's Moreau envelope: as λ grows it becomes the gradient of the loss; a small λ smooths the
-kinks away, and moves the minimum.
+layer. Here it is :math:`\lambda (m - \mathrm{prox}_\lambda(m))`, so that all methods share one learning rate. This is
+the gradient of the Moreau envelope of the loss: for large λ it is the gradient of the loss; a small λ smooths the kinks
+and moves the minimum.
 """
 
 from collections.abc import Sequence
@@ -22,18 +22,18 @@ N_IMAGES, SIZE, RADII = 2, 12, (3.0, 5.0)
 SIGNALS = (1.5, 1.0, 0.5, 0.0)
 ETAS, N_STEPS = (0.2, 1.0), 50
 CLOSE = 0.01
-"""How near to the lowest loss counts as having come there."""
+"""Distance from the lowest loss that counts as converged."""
 TAIL = 20
-"""Steps at the end over which the loss is averaged."""
+"""Number of final steps over which the loss is averaged."""
 
 
 class Method(NamedTuple):
-    """Which direction, and whether its average over the past is taken."""
+    """Direction and momentum of a method."""
 
     lam: float | None
-    """The λ of the proximal direction; none for the gradient."""
+    """Parameter λ of the proximal direction; None for the gradient."""
     alpha: float
-    """The momentum coefficient; the learning rate is η (1 - α)."""
+    """Momentum coefficient; the learning rate is η (1 - α)."""
     color: str
     style: str
 
@@ -51,13 +51,13 @@ class Data(NamedTuple):
     """Pixels of a few images."""
 
     features: Tensor
-    """Of shape [N, P, d], the last one constant."""
+    """Features of shape [N, P, d], the last one constant."""
     labels: Tensor
-    """Bool, of shape [N, P]."""
+    """Boolean labels of shape [N, P]."""
 
 
 def generate(seed: int) -> Data:
-    """Circles, seen through features of different strength; the last but one tells nothing."""
+    """Return circles with features of different strength; the last but one is uninformative."""
     generator = torch.Generator().manual_seed(seed)
     labels = circles(N_IMAGES, SIZE, RADII, generator)
     features = [noisy(labels, generator, signal) for signal in SIGNALS]
@@ -65,18 +65,18 @@ def generate(seed: int) -> Data:
 
 
 def loss(weight: Tensor, data: Data) -> Tensor:
-    """The Lovász hinge, mean over images."""
+    """Return the Lovász hinge, mean over images."""
     return lovasz_hinge(data.features @ weight, data.labels.long(), per_image=True)
 
 
 def gradient(weight: Tensor, data: Data) -> Tensor:
-    """Of the loss, by automatic differentiation."""
+    """Return the gradient of the loss by automatic differentiation."""
     variable = weight.detach().requires_grad_()
     return torch.autograd.grad(loss(variable, data), variable)[0]
 
 
 def proximal_direction(weight: Tensor, data: Data, lam: float) -> Tensor:
-    """What λ (m - prox(m)) is at the margins, taken back to the weight."""
+    """Return the direction λ (m - prox(m)) at the margins, propagated back to the weight."""
     sign = torch.where(data.labels, 1.0, -1.0)
     margins = 1 - sign * (data.features @ weight)
     proximal = torch.stack([prox_lovasz_hinge(m, label, lam) for m, label in zip(margins, data.labels, strict=True)])
@@ -85,7 +85,7 @@ def proximal_direction(weight: Tensor, data: Data, lam: float) -> Tensor:
 
 
 def train(method: Method, data: Data, eta: float) -> Tensor:
-    """The loss at each step from the weight 0."""
+    """Return the loss at each step from the weight 0."""
     weight = velocity = torch.zeros(data.features.shape[-1], dtype=torch.float64)
     losses = [loss(weight, data)]
     for _ in range(N_STEPS):
@@ -97,7 +97,7 @@ def train(method: Method, data: Data, eta: float) -> Tensor:
 
 
 def run(seeds: Sequence[int]) -> dict[float, dict[str, list[Tensor]]]:
-    """How far each method is above the lowest loss that any of them has come to with the same data, at each step."""
+    """Return the excess of each method over the lowest loss of any method on the same data, at each step."""
     excess: dict[float, dict[str, list[Tensor]]] = {eta: {name: [] for name in METHODS} for eta in ETAS}
     for seed in seeds:
         data = generate(seed)
@@ -109,7 +109,7 @@ def run(seeds: Sequence[int]) -> dict[float, dict[str, list[Tensor]]]:
 
 
 def measure(excess: dict[float, dict[str, list[Tensor]]]) -> list[dict[str, Any]]:
-    """How soon each method comes near to the lowest loss, and how near it stays."""
+    """Return how fast each method approaches the lowest loss, and its final distance."""
     return [
         {
             'linear model': name,
@@ -127,13 +127,13 @@ def measure(excess: dict[float, dict[str, list[Tensor]]]) -> list[dict[str, Any]
 
 
 def found(rows: list[dict[str, Any]]) -> str:
-    """How near the methods come to the lowest loss."""
+    """Return the final distances of the methods from the lowest loss."""
     parts = [f'{row["linear model"]} {row["excess at the end"]["mean"]:.1g}' for row in rows if row['η'] == min(ETAS)]
     return f'A linear model ends above its lowest loss, at η = {min(ETAS):g}, by: {", ".join(parts)}.'
 
 
 def draw(methods: dict[str, list[Tensor]], eta: float, axis: Axes) -> None:
-    """The mean over seeds of the excess loss over the steps."""
+    """Plot the excess loss over the steps, mean over seeds."""
     for name, runs in methods.items():
         style = METHODS[name]
         axis.plot(torch.stack(runs).mean(0), color=style.color, linestyle=style.style, label=name)

@@ -1,4 +1,4 @@
-"""The Lovász hinge of margins that are free to move, one for each pixel, by the methods of appendix C."""
+"""Lovász hinge of free margins, one for each pixel, minimised by the methods of appendix C."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,13 +14,13 @@ from reproductions.descent import COLORS, METHODS, STYLES, Problem, steps_until
 
 SIZE, RADII = 16, (4.0, 7.0)
 PACES = (20, 5)
-"""How many gradient steps would do if each of them took all of its length off positive margins: this sets η."""
+"""Number of gradient steps needed if each reduced positive margins by its whole length; determines η."""
 TOLERANCE = 1e-3
-"""How small the loss is to become, relative to that of the start."""
+"""Target loss relative to the initial loss."""
 
 
 def margins_problem(foreground: Tensor) -> Problem:
-    """The Lovász hinge as a function of the relative margins 1 - y·F, of shape [P]."""
+    """Return the Lovász hinge as a function of the relative margins 1 - y·F, of shape [P]."""
 
     def value(margins: Tensor) -> Tensor:
         return lovasz_extension(margins.clamp(min=0), foreground.expand_as(margins))
@@ -32,12 +32,12 @@ def margins_problem(foreground: Tensor) -> Problem:
     def prox(margins: Tensor, lam: Tensor) -> Tensor:
         return prox_lovasz_hinge(margins, foreground, lam.item())
 
-    # Gradients are not negative and sum to at most 1.
+    # Gradients are non-negative and sum to at most 1.
     return Problem(value, gradient, prox, torch.ones(1, dtype=torch.float64))
 
 
 def noisy_margins(seed: int) -> tuple[Tensor, Tensor]:
-    """The foreground of a circle's image, and the margins of its noisy feature taken for the score, of shape [P]."""
+    """Return the foreground of a circle's image, and the margins of its noisy feature as score, of shape [P]."""
     generator = torch.Generator().manual_seed(seed)
     labels = circles(1, SIZE, RADII, generator)
     sign = torch.where(labels, 1.0, -1.0)
@@ -45,21 +45,21 @@ def noisy_margins(seed: int) -> tuple[Tensor, Tensor]:
 
 
 def descents(seed: int, pace: int) -> dict[str, Tensor]:
-    """The loss at each step of each method."""
+    """Return the loss at each step of each method."""
     foreground, margins = noisy_margins(seed)
     problem = margins_problem(foreground)
-    # Gradients sum to 1, so a step takes η off the sum of the margins.
+    # Gradients sum to 1, so a step reduces the sum of the margins by η.
     eta = margins.clamp(min=0).sum().unsqueeze(-1) / pace
     return {name: problem.value(method(problem, margins, eta, 3 * pace)) for name, method in METHODS.items()}
 
 
 def run(seeds: Sequence[int]) -> dict[int, list[dict[str, Tensor]]]:
-    """The descents of every seed, for each pace."""
+    """Return the descents of every seed for each step size."""
     return {pace: [descents(seed, pace) for seed in seeds] for pace in PACES}
 
 
 def measure(runs: list[dict[str, Tensor]], pace: int) -> list[dict[str, Any]]:
-    """How many steps each method takes, and how far its curve is from that of gradient descent."""
+    """Return the number of steps of each method, and the distance of its curve from that of gradient descent."""
     reference = next(iter(METHODS))
     return [
         {
@@ -77,7 +77,7 @@ def measure(runs: list[dict[str, Tensor]], pace: int) -> list[dict[str, Any]]:
 
 
 def found(rows: list[dict[str, Any]]) -> str:
-    """How many steps the methods take."""
+    """Return the number of steps of the methods."""
     parts = [
         f'{row["free margins"]} {row["steps to 0.1 % of the loss"]["mean"]:.1f}'
         for row in rows
@@ -87,7 +87,7 @@ def found(rows: list[dict[str, Any]]) -> str:
 
 
 def draw(losses: dict[str, Tensor], pace: int, axis: Axes) -> None:
-    """The loss over the steps."""
+    """Plot the loss over the steps."""
     for name, loss in losses.items():
         axis.plot(loss, color=COLORS[name], linestyle=STYLES[name], marker='.', markersize=4)
     axis.set(xlabel='step', ylabel='Lovász hinge', ylim=(0, None))

@@ -1,6 +1,6 @@
-"""Appendix C of the Lovász-Softmax paper: is the proximal point of the Lovász hinge a better step than the gradient's?
+"""Appendix C of the Lovász-Softmax paper: proximal steps of the Lovász hinge compared with gradient steps.
 
-Three experiments: the paper's problem C.4 in the plane (``two_pieces``), the steps that proposition C.1 compares
+Three experiments: the paper's problem C.4 in the plane (``two_pieces``), the steps compared by proposition C.1
 (``proposition_c1``), and whole descents on the Lovász hinge of free margins (``lovasz_margins``) and of a linear model
 (``lovasz_linear``).
 
@@ -20,7 +20,7 @@ Rows = list[dict[str, Any]]
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
-    """All of them."""
+    """Run all experiments."""
     paths = {nu: two_pieces.trajectories(nu) for nu in two_pieces.NUS}
     draws = proposition_c1.compare_steps(seeds)
     margins = lovasz_margins.run(seeds)
@@ -37,7 +37,7 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def found(results: dict[str, Rows]) -> str:
-    """What became of the claims."""
+    """Return the findings on the claims."""
     return ' '.join(
         [
             two_pieces.found(results['problem C.4 from random starts']),
@@ -49,7 +49,7 @@ def found(results: dict[str, Rows]) -> str:
 
 
 def draw(paths: dict, draws: dict, margins: dict, linear: dict) -> Figure:
-    """The paper's figure C.1 above, the Lovász hinge below."""
+    """Plot the paper's figure C.1 above, the Lovász hinge below."""
     figure = Figure(figsize=(16, 9), layout='constrained')
     above, below = figure.subfigures(2, 1)
     axes = above.subplots(1, len(paths), sharey=True)

@@ -1,15 +1,14 @@
-r"""Section 4.1 of the Lovász-Softmax paper: which surrogate has its minimum where the Jaccard loss has it?
+r"""Section 4.1 of the Lovász-Softmax paper: minima of surrogates compared with the minimum of the Jaccard loss.
 
 Pixels have one feature :math:`f \sim N(\pm 1/2, 1)`, and a model with one parameter, the bias :math:`b`, predicts
 foreground where :math:`f > -b`. Each loss is computed at each bias of a grid.
 
-The paper does not say how the score :math:`s (f + b)` that the surrogates see is scaled. Here :math:`s = 1`: the
-feature is then the logarithm of the likelihood ratio of the two classes, so :math:`f + b` is a logit that cross-entropy
-can fit exactly. Other scales are scanned as well, and so are circles of one radius at a time. For these, two of the
-minima are known in the limit of many pixels: with a share :math:`\rho` of foreground, cross-entropy wants the log-odds
-:math:`\log\frac{\rho}{1-\rho}`, and the Jaccard index, whose best value is :math:`J^*`, wants
-:math:`\log\frac{\rho}{1-\rho} - \log J^*`. The worse the best segmentation is, the further away from it is the one
-that cross-entropy learns.
+The paper does not state the scale of the score :math:`s (f + b)` of the surrogates. Here :math:`s = 1`: the feature is
+then the log-likelihood ratio of the two classes, and :math:`f + b` is a logit that cross-entropy can fit exactly. Other
+scales and circles of a single radius are also tested. For the latter, two minima are known in the limit of many pixels.
+With a share :math:`\rho` of foreground, that of cross-entropy is at the log-odds :math:`\log\frac{\rho}{1-\rho}`, and
+that of the Jaccard loss, for the best index :math:`J^*`, at :math:`\log\frac{\rho}{1-\rho} - \log J^*`. The worse the
+best segmentation is, the larger is the distance.
 
 Reference:
     M. Berman, A. Rannen Triki, M. B. Blaschko: The Lovász-Softmax loss. CVPR 2018, section 4.1 and figure 3.
@@ -39,24 +38,24 @@ SINGLE_RADII = (6.0, 10.0, 14.0, 18.0, 22.0, 24.5)
 
 
 def jaccard_loss(score: Tensor, label: Tensor) -> Tensor:
-    """1 - IoU of the pixels with a positive score, mean over images."""
+    """Return 1 - IoU of the pixels with a positive score, mean over images."""
     predicted = score > 0
     intersection, union = predicted & label, predicted | label
     return (1 - intersection.flatten(1).sum(1) / union.flatten(1).sum(1)).mean()
 
 
 def cross_entropy(score: Tensor, label: Tensor) -> Tensor:
-    """Mean over pixels."""
+    """Return the cross-entropy, mean over pixels."""
     return F.binary_cross_entropy_with_logits(score, label.to(score.dtype))
 
 
 def hinge(score: Tensor, label: Tensor) -> Tensor:
-    """max(1 - y·score, 0), mean over pixels."""
+    """Return max(1 - y·score, 0), mean over pixels."""
     return torch.where(label, 1 - score, 1 + score).clamp(min=0).mean()
 
 
 def image_lovasz_hinge(score: Tensor, label: Tensor) -> Tensor:
-    """The loss of the package, mean over images."""
+    """Return the loss of the package, mean over images."""
     return lovasz_hinge(score, label.long(), per_image=True)
 
 
@@ -72,35 +71,35 @@ MARKERS = {JACCARD: 'o', 'cross-entropy': 's', 'hinge': '^', LOVASZ: 'D'}
 
 
 class Images(NamedTuple):
-    """A data set."""
+    """Data set."""
 
     labels: Tensor
-    """Bool, of shape [N, size, size]."""
+    """Boolean labels of shape [N, size, size]."""
     features: Tensor
-    """Of the same shape."""
+    """Feature of the same shape."""
 
 
 class Minima(NamedTuple):
-    """What the losses want on one data set."""
+    """Minima of the losses on one data set."""
 
     bias: dict[str, float]
-    """Where on the grid each loss is lowest."""
+    """Index on the grid of the minimum of each loss."""
     reached: dict[str, float]
-    """The Jaccard loss there."""
+    """Jaccard loss at these minima."""
     share: float
-    """Of foreground among the pixels."""
+    """Share of foreground pixels."""
 
     def distance(self, name: str) -> float:
-        """From the minimum of a loss to that of the Jaccard loss."""
+        """Return the distance of the minimum of a loss from that of the Jaccard loss."""
         return abs(self.bias[name] - self.bias[JACCARD])
 
     def nearest(self) -> str:
-        """The surrogate with the least distance; of equals, not the Lovász hinge."""
+        """Return the surrogate with the smallest distance; ties are decided against the Lovász hinge."""
         return min((name for name in LOSSES if name != JACCARD), key=self.distance)
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
-    """The paper's experiment for each seed, then over the scales of the score and over the radii of the circles."""
+    """Run the paper's experiment for each seed, then over the scales of the score and the radii of the circles."""
     sets = [generate(seed, RADII) for seed in seeds]
     curves = [scan(images, BIASES) for images in sets]
     runs = [minima(images, curve, BIASES) for images, curve in zip(sets, curves, strict=True)]
@@ -118,14 +117,14 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def generate(seed: int, radii: tuple[float, float]) -> Images:
-    """The data of a seed."""
+    """Return the data of a seed."""
     generator = torch.Generator().manual_seed(seed)
     labels = circles(N_IMAGES, SIZE, radii, generator)
     return Images(labels, noisy(labels, generator))
 
 
 def scan(images: Images, biases: Tensor, scale: float = 1.0) -> dict[str, Tensor]:
-    """Each loss at each bias."""
+    """Return each loss at each bias."""
     return {
         name: torch.stack([loss(scale * (images.features + bias), images.labels) for bias in biases])
         for name, loss in LOSSES.items()
@@ -133,7 +132,7 @@ def scan(images: Images, biases: Tensor, scale: float = 1.0) -> dict[str, Tensor
 
 
 def minima(images: Images, curves: dict[str, Tensor], biases: Tensor) -> Minima:
-    """Where each curve is lowest, and the Jaccard loss there."""
+    """Return the minimum of each curve, and the Jaccard loss there."""
     lowest = {name: int(curve.argmin()) for name, curve in curves.items()}
     return Minima(
         {name: round(biases[i].item(), 6) for name, i in lowest.items()},
@@ -143,12 +142,12 @@ def minima(images: Images, curves: dict[str, Tensor], biases: Tensor) -> Minima:
 
 
 def coarse_minima(images: Images, scale: float = 1.0) -> Minima:
-    """The same on the coarser grid."""
+    """Return the minima on the coarser grid."""
     return minima(images, scan(images, COARSE_BIASES, scale), COARSE_BIASES)
 
 
 def summary(runs: list[Minima]) -> dict[str, Any]:
-    """Each loss over seeds."""
+    """Return the row of each loss over seeds."""
     return {
         name: {
             'argmin b': spread_over_seeds([run.bias[name] for run in runs]),
@@ -161,17 +160,17 @@ def summary(runs: list[Minima]) -> dict[str, Any]:
 
 
 def n_nearest(runs: list[Minima], name: str) -> str:
-    """In how many of the seeds a surrogate is the nearest."""
+    """Return the number of seeds in which a surrogate is nearest."""
     return f'{sum(run.nearest() == name for run in runs)} of {len(runs)}'
 
 
 def table_rows(runs: list[Minima]) -> list[dict[str, Any]]:
-    """The summary of the paper's experiment."""
+    """Return the summary of the paper's experiment."""
     return [{'loss': name, **columns} for name, columns in summary(runs).items() if name in LOSSES]
 
 
 def found(runs: list[Minima], by_scale: dict[float, list[Minima]], by_radius: dict[float, list[Minima]]) -> str:
-    """Whether the paper's claim is seen, and where it is not."""
+    """Return whether the paper's claim holds, and the exceptions."""
     distances = ', '.join(
         f'{statistics.fmean(run.distance(name) for run in runs):.2f} ({name})' for name in surrogates()
     )
@@ -191,12 +190,12 @@ def found(runs: list[Minima], by_scale: dict[float, list[Minima]], by_radius: di
 
 
 def surrogates() -> list[str]:
-    """All losses but the Jaccard loss itself."""
+    """Return all losses but the Jaccard loss itself."""
     return [name for name in LOSSES if name != JACCARD]
 
 
 def cost(run: Minima, name: str) -> float:
-    """How far the Jaccard loss at the minimum of a surrogate is above its own."""
+    """Return the excess of the Jaccard loss at the minimum of a surrogate over its own minimum."""
     return run.reached[name] - run.reached[JACCARD]
 
 
@@ -206,7 +205,7 @@ def draw(
     by_scale: dict[float, list[Minima]],
     by_radius: dict[float, list[Minima]],
 ) -> Figure:
-    """The paper's figure 3 for one data set above, the minima of all data sets below."""
+    """Plot the paper's figure 3 for one data set above, the minima of all data sets below."""
     figure = Figure(figsize=(13, 9), layout='constrained')
     above, below = figure.subfigures(2, 1)
     label, feature, relative = above.subplots(1, 3, width_ratios=[1, 1, 2])
@@ -228,7 +227,7 @@ def draw(
 
 
 def draw_sample(images: Images, label: Axes, feature: Axes) -> None:
-    """One label and its features."""
+    """Plot one label and its features."""
     label.imshow(images.labels[0], cmap='gray', interpolation='nearest')
     label.set_title('Label')
     shown = feature.imshow(images.features[0], cmap='gray', interpolation='nearest')
@@ -239,7 +238,7 @@ def draw_sample(images: Images, label: Axes, feature: Axes) -> None:
 
 
 def draw_curves(curves: dict[str, Tensor], axis: Axes) -> None:
-    """The losses, each from its least to its greatest value, with their minima."""
+    """Plot the losses, each scaled to its range, with their minima."""
     for name, curve in curves.items():
         relative = (curve - curve.min()) / (curve.max() - curve.min())
         lowest = int(curve.argmin())
@@ -252,7 +251,7 @@ def draw_curves(curves: dict[str, Tensor], axis: Axes) -> None:
 
 
 def draw_minima(groups: dict[float, list[Minima]], axis: Axes) -> None:
-    """Mean and standard deviation over seeds."""
+    """Plot mean and standard deviation over seeds."""
     for name in LOSSES:
         over_seeds = [spread_over_seeds([run.bias[name] for run in group]) for group in groups.values()]
         means, stds = [over['mean'] for over in over_seeds], [over['std'] for over in over_seeds]
@@ -264,7 +263,7 @@ def draw_minima(groups: dict[float, list[Minima]], axis: Axes) -> None:
 
 
 def draw_known_minima(groups: dict[float, list[Minima]], axis: Axes) -> None:
-    """Of cross-entropy and of the Jaccard loss, from the share of foreground and the best Jaccard index."""
+    """Plot the limits of the minima, computed from the share of foreground and the best Jaccard index."""
     shares = [statistics.fmean(run.share for run in group) for group in groups.values()]
     best = [1 - statistics.fmean(run.reached[JACCARD] for run in group) for group in groups.values()]
     odds = [math.log(share / (1 - share)) for share in shares]

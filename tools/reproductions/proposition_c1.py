@@ -1,9 +1,8 @@
 """Proposition C.1 of the Lovász-Softmax paper on the Lovász hinge of random margins.
 
-(i) Some λ makes the proximal step as long as the gradient step, and (ii) the objective is then at least as low as after
-the gradient step. The paper writes (ii) without the f: it is f of the two points that is compared. And (i) has an
-exception: no proximal step is longer than the way to the nearest minimiser, so none is as long as a gradient step that
-goes further.
+(i) For some λ the proximal step is as long as the gradient step, and (ii) the objective is then at most that after the
+gradient step. The paper omits the f in (ii), which compares f at the two points. There is an exception to (i): no
+proximal step is longer than the distance to the nearest minimiser.
 """
 
 from collections.abc import Sequence
@@ -17,11 +16,11 @@ from reproductions.lovasz_margins import margins_problem
 
 SIZES, N_DRAWS = (2, 10, 100), 10
 ACCURACY = 1e-5
-"""What ``prox_lovasz_hinge`` promises."""
+"""Accuracy guaranteed by ``prox_lovasz_hinge``."""
 
 
 def compare_steps(seeds: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
-    """Draws for each number of pixels."""
+    """Return the draws for each number of pixels."""
     draws: dict[int, list[dict[str, Any]]] = {size: [] for size in SIZES}
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
@@ -31,11 +30,11 @@ def compare_steps(seeds: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
 
 
 def step_from_random_margins(size: int, generator: torch.Generator) -> dict[str, Any]:
-    """A gradient step of random length from random margins, and the proximal step of that length."""
+    """Compare a gradient step of random length from random margins with the proximal step of that length."""
     share, way = torch.rand(2, generator=generator, dtype=torch.float64)
     foreground = torch.rand(size, generator=generator) < 0.1 + 0.8 * share
     margins = 0.5 + torch.randn(size, generator=generator, dtype=torch.float64)
-    margins[0] = margins[0].abs()  # Else nothing may be left to do.
+    margins[0] = margins[0].abs()  # otherwise the loss may already be 0
     problem = margins_problem(foreground)
     gradient = problem.gradient(margins)
     to_minimum = margins.clamp(min=0).norm()
@@ -54,7 +53,7 @@ def step_from_random_margins(size: int, generator: torch.Generator) -> dict[str,
 
 
 def summary(size: int, draws: list[dict[str, Any]]) -> dict[str, Any]:
-    """How often the claims hold, and by how much."""
+    """Return how often the claims hold, and by how much."""
     with_lambda = [one for one in draws if one['λ exists']]
     gaps = [one['f after the gradient step'] - one['f after the proximal step'] for one in with_lambda]
     ratios = torch.tensor([ratio_of_decreases(one) for one in with_lambda])
@@ -71,13 +70,13 @@ def summary(size: int, draws: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def ratio_of_decreases(one: dict[str, Any]) -> float:
-    """What the gradient step gains against what the proximal step gains: at most 1, negative where it loses."""
+    """Return the gain of the gradient step relative to that of the proximal step: at most 1, negative for a loss."""
     gained = one['f before'] - one['f after the gradient step']
     return gained / (one['f before'] - one['f after the proximal step'])
 
 
 def found(rows: list[dict[str, Any]]) -> str:
-    """How often claim (ii) holds."""
+    """Return how often claim (ii) holds."""
     counts = ('draws', 'with a λ', 'f(prox) ≤ f(gradient step)')
     draws, with_lambda, holds = (sum(row[count] for row in rows) for count in counts)
     return (
@@ -87,7 +86,7 @@ def found(rows: list[dict[str, Any]]) -> str:
 
 
 def draw(draws: dict[int, list[dict[str, Any]]], axis: Axes) -> None:
-    """The ratio of the decreases over the length of the step."""
+    """Plot the ratio of the decreases over the length of the step."""
     for (size, group), marker in zip(draws.items(), 'o^x', strict=True):
         lengths = [one['step / way to the minimum'] for one in group]
         axis.plot(lengths, [ratio_of_decreases(one) for one in group], marker, markersize=4, label=f'{size} pixels')

@@ -1,23 +1,21 @@
-r"""S-measure losses as classifiers: what the constraint asks for, and cross-entropy with a threshold chosen for it.
+r"""S-measure losses as classifiers, compared with cross-entropy and a threshold tuned for the constraint.
 
-The S-measures paper trains with F_1 alone, and never shows a constraint. Here the losses of all its measures stand by
-themselves, without a decomposable loss beside them, on an imbalanced set: points of a normal distribution in ten
-dimensions, of which one in 20 is a positive and lies around one of three centers. A linear score, which cannot tell
-them apart, and a small network are trained by Adam on batches of 256, all losses by the same batches from the same
-start.
+The S-measures paper trains with F_1 alone and never shows a constraint. Here the losses of all its measures are trained
+without a decomposable loss on an imbalanced set: points of a normal distribution in ten dimensions, of which one in 20
+is a positive near one of three centers. A linear score, which cannot separate them, and a small network are trained
+with Adam on batches of 256. All losses use the same batches and initialisation.
 
-Against precision at recall 0.9, recall at precision 0.6 and F_β stands cross-entropy with the threshold that is best
-for the measure on the training set, which is what one would do without such a loss. S-measure losses decide at 0: they
-have found their threshold in training. Since a constraint that is missed by a little is paid for in the objective,
-their scores are also given a threshold in the same way as those of cross-entropy; and since a constraint that holds on
-the training set need not on the test set, scores are also compared at the threshold that has the rate asked for there.
-Areas under curves need no threshold. The pairwise logistic loss stands beside cross-entropy there: of all pairs of a
-positive and a negative of a batch.
+For precision at recall 0.9, recall at precision 0.6 and F_β the baseline is cross-entropy with the best threshold for
+the measure on the training set, the usual alternative to such a loss. S-measure losses decide at 0. Since a slightly
+violated constraint improves the objective, their scores are also evaluated with a threshold tuned like that of
+cross-entropy. Since a constraint that holds on the training set may not hold on the test set, scores are also compared
+at the threshold that has the target rate there. Areas under curves need no threshold; there the pairwise logistic loss,
+over all pairs of a positive and a negative of a batch, is a second baseline.
 
-The other half of the experiment varies one setting at a time: what the multipliers follow (true rates or their bounds),
-the bound itself (logistic or hinge), the paper's step size of :math:`\mu`, and one variable τ for each example.
+The second part of the experiment varies one setting at a time: the rates that the multipliers use (true rates or their
+bounds), the bound itself (logistic or hinge), the paper's step size of :math:`\mu`, and one variable τ per example.
 
-All seeds are trained at once: each is a query of one loss, with data, network and multipliers of its own.
+All seeds are trained at once: each is a query of one loss, with its own data, network and multipliers.
 
 Reference:
     S. N. Ravi, A. Venkatesh, G. M. Fung, V. Singh: Optimizing nondecomposable data dependent regularizers via
@@ -46,28 +44,28 @@ N_ITEMS, N_FEATURES, SHARE_OF_POSITIVES = 20_000, 10, 0.05
 N_CENTERS, DISTANCE = 3, 2.4
 BATCH, N_STEPS, LEARNING_RATE, HIDDEN = 256, 3000, 1e-2, 32
 START = 1000
-"""Added to the seed for the start of the training, whose random numbers are not to be those of the data."""
+"""Offset added to the seed for the initialisation, so that its random numbers differ from those of the data."""
 WITHIN = 0.01
-"""How far from its target a rate may be for the constraint to hold."""
+"""Tolerance of a rate below its target for the constraint to hold."""
 
 
 class Measure(NamedTuple):
-    """What is to be as high as possible."""
+    """Objective and constraint of a measure."""
 
     settings: dict[str, Any]
     objective: str
-    """The rate or area that counts, of `Rates`."""
+    """Rate or area of `Rates` to maximise."""
     constrained: str | None = None
-    """The rate that is to be kept at the target."""
+    """Rate that is constrained to the target."""
 
     @property
     def target(self) -> float:
-        """Of the constraint."""
+        """Target of the constraint."""
         return self.settings['target']
 
     @property
     def beta(self) -> float:
-        """Of F_β."""
+        """Parameter β of F_β."""
         return self.settings.get('beta', 1.0)
 
 
@@ -117,7 +115,7 @@ class Items(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """Of decisions on a set of items; `area` is that of the measure, NaN where it has none."""
+    """Rates of decisions on a set of items; `area` is that of the measure, or NaN."""
 
     precision: float
     recall: float
@@ -126,23 +124,23 @@ class Rates(NamedTuple):
 
 
 class Run(NamedTuple):
-    """What a training has come to on one seed, for one measure."""
+    """Result of a run for one seed and one measure."""
 
     train: Rates
     test: Rates
     tuned_train: Rates
-    """With the threshold that is best for the measure on the training set."""
+    """Rates with the best threshold for the measure on the training set."""
     tuned_test: Rates
     best_test: Rates
-    """With the threshold that is best on the test set itself."""
+    """Rates with the best threshold on the test set itself."""
     multiplier: float
-    """Its last value; NaN for a loss without."""
+    """Final multiplier; NaN for a loss without one."""
 
 
 PARTS = ('train', 'test', 'tuned_train', 'tuned_test', 'best_test')
 
 Runs = dict[tuple[str, str, str], list[Run]]
-"""Of each model, measure and loss, for each seed."""
+"""Runs of each model, measure and loss, for each seed."""
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
@@ -187,12 +185,12 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def numbers(rates: Rates) -> dict[str, float]:
-    """Those that there are."""
+    """Return the rates that are not NaN."""
     return {name: value for name, value in rates._asdict().items() if not math.isnan(value)}
 
 
 def generate(seeds: Sequence[int]) -> tuple[Items, Items]:
-    """Items to train on, and as many to test."""
+    """Return items for training, and as many for testing."""
     drawn = []
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
@@ -208,7 +206,7 @@ def generate(seeds: Sequence[int]) -> tuple[Items, Items]:
 
 
 class Networks(nn.Sequential):
-    """One network for each seed, with rectifiers between layers; points [S, n, f] to scores [S, n]."""
+    """One network for each seed, with rectifiers between layers, from points [S, n, f] to scores [S, n]."""
 
     def __init__(self, sizes: Sequence[int], seeds: Sequence[int]) -> None:
         starts = [torch.Generator().manual_seed(START + seed) for seed in seeds]
@@ -219,16 +217,16 @@ class Networks(nn.Sequential):
 
 
 Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""Of scores [S, n], labels [S, n] and the places [n] of the items in their sets; a sum over seeds."""
+"""Loss of scores [S, n], labels [S, n] and the indices [n] of the items in their sets; a sum over seeds."""
 
 
 def cross_entropy(scores: Tensor, labels: Tensor, _: Tensor) -> Tensor:
-    """Of each set."""
+    """Return the cross-entropy of each set, summed."""
     return sum_over_networks(F.binary_cross_entropy_with_logits, scores, labels.to(scores.dtype))
 
 
 def pairwise_logistic(scores: Tensor, labels: Tensor, _: Tensor) -> Tensor:
-    """The mean over all pairs of a positive and a negative of each set; 0 without any."""
+    """Return the logistic loss, averaged over all pairs of a positive and a negative of each set; 0 without pairs."""
 
     def of_one(z: Tensor, y: Tensor) -> Tensor:
         pairs = z[y == 0] - z[y == 1].unsqueeze(1)
@@ -237,24 +235,24 @@ def pairwise_logistic(scores: Tensor, labels: Tensor, _: Tensor) -> Tensor:
     return sum_over_networks(of_one, scores, labels)
 
 
-class s_measure:  # noqa: N801, a function with a memory
-    """The S-measure loss of each set, a query of one loss."""
+class s_measure:  # noqa: N801, a function with state
+    """S-measure loss of each set, as a query of one loss."""
 
     def __init__(self, n_sets: int, settings: dict[str, Any]) -> None:
-        # The loss is the mean over queries; this one is their sum.
+        # The loss is the mean over queries; here it is their sum.
         self.loss = SMeasureLoss(**settings, loss_weight=n_sets)
 
     def __call__(self, scores: Tensor, labels: Tensor, places: Tensor) -> Tensor:
-        """The Lagrangian."""
+        """Return the Lagrangian."""
         ids = {'ids': places} if self.loss.per_example else {}
         return self.loss(scores.T, labels.T.to(scores.dtype), **ids)
 
     def step(self) -> None:
-        """Move margins, thresholds and multipliers."""
+        """Update margins, thresholds and multipliers."""
         self.loss.step()
 
     def multipliers(self) -> list[float]:
-        """Those of a measure at one operating point, of the mean over the points of an area."""
+        """Return the multipliers of a measure at one operating point, averaged over the points of an area."""
         return self.loss.state.mu.mean(1).tolist()
 
 
@@ -280,7 +278,7 @@ def train_all(model: str, seeds: Sequence[int], items: Items, loss: Loss) -> Net
 
 @torch.no_grad()
 def rate(networks: Networks, train: Items, test: Items, measure: Measure, loss: Loss | None = None) -> list[Run]:
-    """The measure of each seed on both sets."""
+    """Return the measure of each seed on both sets."""
     multipliers = loss.multipliers() if isinstance(loss, s_measure) else [math.nan] * len(train.labels)
     runs = []
     for own, other, *sets, multiplier in zip(
@@ -294,20 +292,20 @@ def rate(networks: Networks, train: Items, test: Items, measure: Measure, loss: 
 
 
 def rates_of(scores: Tensor, labels: Tensor, threshold: float, measure: Measure) -> Rates:
-    """Of the decisions above a threshold."""
+    """Return the rates of decisions above a threshold."""
     taken, positive = scores > threshold, labels == 1
     tp, n_taken, n_positive = (int(mask.sum()) for mask in (taken & positive, taken, positive))
     square = measure.beta**2
     area = math.nan
     if measure.objective == 'area':
-        # The measure is looked up by the settings, which name it.
+        # The settings contain the name of the measure.
         [find] = [AREAS[title] for title in AREAS if MEASURES[title].settings == measure.settings]
         area = find(torch.special.expit(scores.double()), labels).item()
     return Rates(tp / max(n_taken, 1), tp / n_positive, (1 + square) * tp / (square * n_positive + n_taken), area)
 
 
 def best_threshold(scores: Tensor, labels: Tensor, measure: Measure) -> float:
-    """The one that is best for the measure; 0 for an area, and above all scores where the target is out of reach."""
+    """Return the best threshold for the measure; 0 for an area, and above all scores if the target is infeasible."""
     if measure.objective == 'area':
         return 0.0
     ranked, order = scores.sort(descending=True)
@@ -327,7 +325,7 @@ def best_threshold(scores: Tensor, labels: Tensor, measure: Measure) -> float:
 
 
 def rows_against(runs: Runs, model: str, measure: str, name: str) -> list[dict[str, Any]]:
-    """The defaults beside what they are measured against; no rows for variants."""
+    """Return rows of the defaults and their baselines, without variants."""
     if name not in (DEFAULTS, CROSS_ENTROPY, PAIRWISE) or (name == PAIRWISE and measure not in AREAS):
         return []
     aims, title = MEASURES[measure], 'S-measure loss' if name == DEFAULTS else name
@@ -357,7 +355,7 @@ def rows_against(runs: Runs, model: str, measure: str, name: str) -> list[dict[s
 
 
 def row_of_variant(runs: Runs, model: str, measure: str, name: str) -> dict[str, Any]:
-    """One setting of the loss; none for other losses."""
+    """Return one setting of the loss; None for other losses."""
     if name not in VARIANTS or measure not in VARIED:
         return {}
     aims, group = MEASURES[measure], runs[model, measure, name]
@@ -374,12 +372,12 @@ def row_of_variant(runs: Runs, model: str, measure: str, name: str) -> dict[str,
 
 
 def away(run: Run, measure: Measure) -> float:
-    """How far the constrained rate is from its target on the training set; below 0 where it is missed."""
+    """Return the difference of the constrained rate from its target on the training set; negative if it is violated."""
     return getattr(run.train, measure.constrained or '') - measure.target
 
 
 def gains(runs: Runs, model: str, measure: str, name: str, part: str, against: str = CROSS_ENTROPY) -> list[float]:
-    """What the objective has over another loss with a tuned threshold, for each seed."""
+    """Return the gain of the objective over another loss with a tuned threshold, for each seed."""
     objective = MEASURES[measure].objective
     base = part if measure in AREAS or part == 'best_test' else 'tuned_train' if 'train' in part else 'tuned_test'
     pairs = zip(runs[model, measure, name], runs[model, measure, against], strict=True)
@@ -389,12 +387,12 @@ def gains(runs: Runs, model: str, measure: str, name: str, part: str, against: s
 
 
 def told_wins(gained: list[float]) -> str:
-    """A mean, and in how many seeds it is above 0."""
+    """Return a mean, and the number of seeds in which it is above 0."""
     return f'{statistics.fmean(gained):+.4f} ({sum(gain > 0 for gain in gained)} of {len(gained)})'
 
 
 def found(runs: Runs) -> str:
-    """Where constraints hold, and what the objectives gain."""
+    """Return where constraints hold, and the gains of the objectives."""
     said = []
     for model in MODELS:
         for measure in (PAR, RAP):
@@ -427,7 +425,7 @@ def found(runs: Runs) -> str:
 
 
 def found_of_variants(runs: Runs) -> str:
-    """How far each setting ends from the targets, and what it has of F_1."""
+    """Return the final distance of each setting from the targets, and its F_1."""
 
     def furthest(variant: str) -> float:
         return max(
@@ -445,7 +443,7 @@ def found_of_variants(runs: Runs) -> str:
 
 
 def draw(runs: Runs) -> Figure:
-    """How far from the targets the settings end, and what the objectives gain."""
+    """Plot the final distances of the settings from the targets, and the gains of the objectives."""
     figure = Figure(figsize=(14, 8.6), layout='constrained')
     axes = figure.subplots(len(MODELS), 2, width_ratios=(1, 1.1), squeeze=False)
     for row, model in zip(axes, MODELS, strict=True):
@@ -457,7 +455,7 @@ def draw(runs: Runs) -> Figure:
 
 
 def draw_constraints(axis: Axes, model: str, runs: Runs) -> None:
-    """The constrained rates of all seeds, over the settings."""
+    """Plot the constrained rates of all seeds over the settings."""
     axis.axvspan(-WITHIN, WITHIN, color='tab:green', alpha=0.2, label=f'within {WITHIN:g}')
     axis.axvline(0, color='gray', linewidth=1)
     for measure, shift in ((PAR, -0.13), (RAP, 0.13)):
@@ -475,7 +473,7 @@ def draw_constraints(axis: Axes, model: str, runs: Runs) -> None:
 
 
 def draw_gains(axis: Axes, model: str, runs: Runs) -> None:
-    """What the defaults gain on the test set, for each seed."""
+    """Plot the gains of the defaults on the test set, for each seed."""
     axis.axvline(0, color='gray', linewidth=1)
 
     def points(i: float, gained: list[float], marker: str, measure: str) -> None:
@@ -503,7 +501,7 @@ def draw_gains(axis: Axes, model: str, runs: Runs) -> None:
 
 
 def label_rows(axis: Axes, names: list[str]) -> None:
-    """One row for each name, from above."""
+    """Label one row for each name, from above."""
     axis.set_yticks(range(len(names)), names)
     axis.invert_yaxis()
     axis.grid(alpha=0.3)

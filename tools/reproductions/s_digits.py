@@ -1,24 +1,24 @@
-r"""Experiment 1 of the S-measures paper, on scikit-learn's digits: does F_1 of "large or small" help to tell digits?
+r"""Experiment 1 of the S-measures paper on scikit-learn's digits: effect of F_1 of "large or small" on digit accuracy.
 
-The paper adds to MNIST each image once more with its foreground of double size, and calls s whether the foreground has
-more pixels than the mean. One layer predicts the digit by cross-entropy, and an extra node s by the Lagrangian of F_1,
-with a factor α; Adam, 40 epochs, batches of 100, learning rate 1e-2. It finds the digits "uniformly more accurate",
-with one projection in each epoch instead of one in each iteration.
+The paper adds to MNIST a copy of each image with its foreground at double size; s is whether the foreground has more
+pixels than the mean. One layer predicts the digit with cross-entropy, and an extra node predicts s with the Lagrangian
+of F_1 and a factor α; Adam, 40 epochs, batches of 100, learning rate 1e-2. It finds the digits "uniformly more
+accurate", with one projection per epoch instead of per iteration.
 
-Here are the 1797 digits of 8 x 8 pixels that come with scikit-learn, in the middle of 16 x 16, and once more with each
-pixel as four. Two thirds, drawn by the seed, are to train on; an image and its copy are on the same side. All else is
-as in the paper but for the step sizes of the multipliers, which are the package's, and, in a comparison, the paper's.
+Here the data are scikit-learn's 1797 digits of 8 x 8 pixels, centered in 16 x 16, and copies with each pixel as four.
+Two thirds, chosen by the seed, are for training; an image and its copy are in the same part. The rest is as in the
+paper, except the step sizes of the multipliers, which are the package's and, in a comparison, the paper's.
 
-What the node reads is not said, and all depends on it:
+The paper does not state the input of the node, which is decisive:
 
-- the pixels: then it shares nothing with the digits. In one linear layer, no gradient of F_1 reaches a weight of a
-  digit, and the digits are, to the bit, those of α = 0. What the paper claims cannot be.
-- the ten logits, as the network of the authors' code for COCO-Stuff does, and as :math:`w_{l+1} \cdot a_l(x)` may be
-  read: F_1 pulls at the logits of the digits.
-- a hidden layer that both share, the plainest case in which there is something to regularise.
+- the pixels: the node shares no weights with the digits. With one linear layer no gradient of F_1 reaches the weights
+  of a digit, and the digits are bitwise those of α = 0. The paper's claim is then impossible.
+- the ten logits, as in the network of the authors' code for COCO-Stuff, and as one reading of
+  :math:`w_{l+1} \cdot a_l(x)`: F_1 changes the logits of the digits.
+- a shared hidden layer, the simplest case with something to regularise.
 
-All three are trained. F_1 has a τ and a λ for each example. "Once an epoch", projection and ascent are at the end of
-each; "in each iteration", both are in each (the paper's full projections, and dual ascent as others do it).
+All three are trained. F_1 has a τ and a λ for each example. "Once an epoch" means projection and ascent at the end of
+each epoch; "in each iteration" means both in each iteration (the paper's full projections, and common dual ascent).
 
 Reference:
     S. N. Ravi, A. Venkatesh, G. M. Fung, V. Singh: Optimizing nondecomposable data dependent regularizers via
@@ -45,7 +45,7 @@ from reproductions.stacked_linear import StackedLinear, sum_over_networks
 N_EPOCHS, BATCH, LEARNING_RATE = 40, 100, 1e-2
 SIDE, N_DIGITS, HIDDEN = 16, 10, 32
 START = 1000
-"""Added to the seed for the start of the training, whose random numbers are not to be those of the data."""
+"""Offset added to the seed for the initialisation, so that its random numbers differ from those of the data."""
 ALPHAS = (1e-2, 1e-3, 1e-4)
 PIXELS, LOGITS, SHARED = 'the pixels', 'the logits', 'a hidden layer'
 PLACES = (PIXELS, LOGITS, SHARED)
@@ -60,7 +60,7 @@ STYLES = dict(zip(ALPHAS, ('-', '--', ':'), strict=True))
 
 
 class Digits(NamedTuple):
-    """Images of all seeds as rows [S, n, 256], their digits [S, n], and whether they are large [S, n]."""
+    """Images of all seeds as rows [S, n, 256], digits [S, n], and whether they are large [S, n]."""
 
     images: Tensor
     digits: Tensor
@@ -68,51 +68,51 @@ class Digits(NamedTuple):
 
 
 class Arm(NamedTuple):
-    """A way to train."""
+    """Training method."""
 
     place: str
-    """What the node of s reads."""
+    """Input of the node of s."""
     alpha: float = 0.0
     schedule: str = ONCE
     steps: str = OWN
 
 
 class Epoch(NamedTuple):
-    """After it, on the test set but for the multiplier."""
+    """Values after an epoch, on the test set except for the multiplier."""
 
     accuracy: float
     f1: float
-    """Of s."""
+    """F_1 of s."""
     mu: float
 
 
 class Run(NamedTuple):
-    """What a training leaves."""
+    """Result of a run."""
 
     curve: list[Epoch]
     projections: int
     seconds: float
-    """In projections, a share of those of all seeds."""
+    """Seconds in projections, divided among the seeds."""
     lam: float
-    """The mean distance of the λ of the positives from those after the first epoch."""
+    """Mean distance of the λ of the positives from those after the first epoch."""
 
     @property
     def accuracy(self) -> float:
-        """In the end."""
+        """Final accuracy."""
         return self.curve[-1].accuracy
 
     @property
     def mean_accuracy(self) -> float:
-        """Over the epochs."""
+        """Mean accuracy over the epochs."""
         return statistics.fmean(epoch.accuracy for epoch in self.curve)
 
 
 Runs = dict[Arm, list[Run]]
-"""For each seed."""
+"""Runs for each seed."""
 
 
 def arms() -> list[Arm]:
-    """The baseline, α and both schedules in each place, and the paper's step sizes at the largest α."""
+    """Return the baseline, α and both schedules for each input, and the paper's step sizes at the largest α."""
     ways = list(itertools.product(ALPHAS, (ONCE, FULL)))
     return [
         *(Arm(place) for place in PLACES),
@@ -123,7 +123,7 @@ def arms() -> list[Arm]:
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
-    """Train in all ways."""
+    """Train with all methods."""
     given, test = generate(seeds)
     runs = {arm: train(arm, given, test, seeds) for arm in arms()}
     rows = [row_of(arm, runs) for arm in runs]
@@ -153,7 +153,7 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def named(arm: Arm) -> dict[str, Any]:
-    """The columns that say which one it is."""
+    """Return the columns that identify the method."""
     return {
         'node reads': arm.place,
         'α': arm.alpha,
@@ -163,7 +163,7 @@ def named(arm: Arm) -> dict[str, Any]:
 
 
 def row_of(arm: Arm, runs: Runs) -> dict[str, Any]:
-    """What an arm comes to, and how it stands to the baseline."""
+    """Return the row of an arm, compared with the baseline."""
     group = runs[arm]
     return {
         **named(arm),
@@ -180,25 +180,25 @@ def row_of(arm: Arm, runs: Runs) -> dict[str, Any]:
 
 
 def gains(arm: Arm, runs: Runs) -> list[float]:
-    """Points of accuracy over the baseline of the same seed, mean over epochs."""
+    """Return the gain in accuracy over the baseline of the same seed, in points, mean over epochs."""
     pairs = zip(runs[arm], runs[Arm(arm.place)], strict=True)
     return [ours.mean_accuracy - theirs.mean_accuracy for ours, theirs in pairs]
 
 
 def told_gain(arm: Arm, runs: Runs) -> str:
-    """Their mean, and in how many seeds it is above 0."""
+    """Return the mean gain, and the number of seeds in which it is above 0."""
     gained = gains(arm, runs)
     return f'{statistics.fmean(gained):+.2f} ({sum(gain > 0 for gain in gained)} of {len(gained)})'
 
 
 def epochs_ahead(arm: Arm, runs: Runs) -> int:
-    """In how many epochs the mean accuracy over seeds is above that of the baseline."""
+    """Return the number of epochs in which the mean accuracy over seeds is above that of the baseline."""
     pairs = zip(mean_curve(runs[arm], 'accuracy'), mean_curve(runs[Arm(arm.place)], 'accuracy'), strict=True)
     return sum(ours > theirs for ours, theirs in pairs)
 
 
 def mean_curve(group: list[Run], field: str) -> list[float]:
-    """Over the seeds, for each epoch."""
+    """Return means over the seeds, for each epoch."""
     return [
         statistics.fmean(getattr(epoch, field) for epoch in epochs)
         for epochs in zip(*(run.curve for run in group), strict=True)
@@ -206,8 +206,8 @@ def mean_curve(group: list[Run], field: str) -> list[float]:
 
 
 def generate(seeds: Sequence[int]) -> tuple[Digits, Digits]:
-    """Two thirds of the digits to train on and a third to test, each small and large."""
-    from sklearn.datasets import load_digits  # Half a second that other reproductions need not wait.
+    """Return two thirds of the digits for training and a third for testing, each small and large."""
+    from sklearn.datasets import load_digits  # imported here, since it takes half a second
 
     bunch = load_digits()
     small = torch.from_numpy(bunch.images).float() / 16
@@ -232,7 +232,7 @@ def generate(seeds: Sequence[int]) -> tuple[Digits, Digits]:
 
 
 class Networks(nn.Module):
-    """Logits of the digits, and the score of s, of each seed."""
+    """Network with logits of the digits and the score of s, for each seed."""
 
     def __init__(self, place: str, seeds: Sequence[int]) -> None:
         super().__init__()
@@ -244,20 +244,20 @@ class Networks(nn.Module):
         self.node = StackedLinear(N_DIGITS if place == LOGITS else n_features, 1, starts)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Of shape [S, n, 10] and [S, n]."""
+        """Return logits [S, n, 10] and scores [S, n]."""
         features = self.hidden(images) if self.place == SHARED else images
         logits = self.digits(features)
         return logits, self.node(logits if self.place == LOGITS else features).squeeze(2)
 
 
 class Clock:
-    """Runs a function, and keeps how often and for how long."""
+    """Wrapper that counts and times the calls of a function."""
 
     def __init__(self, function: Any) -> None:
         self.function, self.calls, self.seconds = function, 0, 0.0
 
     def __call__(self, *arguments: Any) -> Any:
-        """What the function gives."""
+        """Return the result of the function."""
         start = time.perf_counter()
         result = self.function(*arguments)
         self.seconds += time.perf_counter() - start
@@ -266,10 +266,10 @@ class Clock:
 
 
 def train(arm: Arm, given: Digits, test: Digits, seeds: Sequence[int]) -> list[Run]:
-    """Train the networks; all arms of a place begin with the same weights and see the same batches."""
+    """Train the networks; all arms with the same input share initial weights and batches."""
     networks = Networks(arm.place, seeds)
     optimizer = torch.optim.Adam(networks.parameters(), LEARNING_RATE)
-    # The loss is the mean over queries, and so over seeds; this one is their sum.
+    # The loss is the mean over queries, and so over seeds; here it is their sum.
     loss = SMeasureLoss(per_example=True, loss_weight=len(seeds) * arm.alpha, **STEP_SIZES[arm.steps])
     clock = loss.examples.project = Clock(loss.examples.project)
     generator = torch.Generator().manual_seed(START)
@@ -294,7 +294,7 @@ def train(arm: Arm, given: Digits, test: Digits, seeds: Sequence[int]) -> list[R
 
 
 def moves_of_lambda(loss: SMeasureLoss, start: Tensor) -> list[float]:
-    """The mean distance from the values after the first epoch, over the positives of each query."""
+    """Return the mean distance from the values after the first epoch, over the positives of each query."""
     distance = (loss.examples.values - start)[:, :, 1].abs()
     positive = loss.examples.positive
     return (torch.where(positive, distance, 0).sum(0) / positive.sum(0)).tolist()
@@ -302,7 +302,7 @@ def moves_of_lambda(loss: SMeasureLoss, start: Tensor) -> list[float]:
 
 @torch.no_grad()
 def measure(networks: Networks, test: Digits, loss: SMeasureLoss) -> list[Epoch]:
-    """On the test set of each seed."""
+    """Evaluate on the test set of each seed."""
     logits, scores = networks(test.images)
     large, taken = test.large == 1, scores > 0
     f1 = 2 * (large & taken).sum(1) / (large.sum(1) + taken.sum(1))
@@ -312,7 +312,7 @@ def measure(networks: Networks, test: Digits, loss: SMeasureLoss) -> list[Epoch]
 
 
 def found(runs: Runs) -> str:
-    """Whether F_1 helps the digits, what it costs to project seldom, and whether multipliers move."""
+    """Return the effect of F_1 on the digits, the cost of projections, and the change of the multipliers."""
     said = []
     beside = [gain for arm in runs if arm.place == PIXELS and arm.alpha for gain in gains(arm, runs)]
     same = 'is that of α = 0 in all epochs' if not any(beside) else f'differs by up to {max(map(abs, beside)):.2g}'
@@ -349,12 +349,12 @@ def found(runs: Runs) -> str:
 
 
 def furthest_mu(run: Run) -> float:
-    """How far the multiplier has been from where it was after the first epoch."""
+    """Return the largest distance of the multiplier from its value after the first epoch."""
     return max(abs(epoch.mu - run.curve[0].mu) for epoch in run.curve)
 
 
 def draw(runs: Runs) -> Figure:
-    """Accuracy in each place, what α does to it, F_1 of s, and the multiplier."""
+    """Plot accuracy for each input, the effect of α on it, F_1 of s, and the multiplier."""
     figure = Figure(figsize=(14, 8), layout='constrained')
     axes = figure.subplots(2, 3)
     epochs = range(1, N_EPOCHS + 1)
@@ -383,7 +383,7 @@ def draw(runs: Runs) -> Figure:
 
 
 def draw_gains(axis: Axes, runs: Runs) -> None:
-    """Over α, for each seed."""
+    """Plot the gain over α for each seed."""
     ways = list(itertools.product((LOGITS, SHARED), (ONCE, FULL)))
     axis.axhline(0, color='gray', linewidth=1)
     for i, (place, schedule) in enumerate(ways):

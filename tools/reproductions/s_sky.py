@@ -1,20 +1,19 @@
-r"""Experiment 2 of the S-measures paper on generated images: does F_1 of "much or little sky" help to segment the sky?
+r"""Experiment 2 of the S-measures paper on generated images: effect of F_1 of "much or little sky" on segmentation.
 
-The paper takes the images of COCO-Stuff with sky, the class whose size varies most, and calls s whether the sky is
-larger than the mean. A SegNet labels pixels, and a linear layer at its end gives one score for an image, which the
-Lagrangian of F_1 judges by s, with a factor α. It is trained for 40 epochs with batches of 7 and a learning rate of
-0.01, and reports 80 instead of 77.6 % of IoU, as a mean over thresholds of 0.55, 0.6 and 0.65, higher and "much more
-stable" in all epochs.
+The paper takes the images of COCO-Stuff with sky, the class whose size varies most; s is whether the sky is larger than
+the mean. A SegNet labels pixels, and a final linear layer gives one score per image, which is trained for s with the
+Lagrangian of F_1 and a factor α. Training has 40 epochs with batches of 7 and a learning rate of 0.01. The paper
+reports 80 instead of 77.6 % of IoU, as a mean over thresholds of 0.55, 0.6 and 0.65, higher and "much more stable" in
+all epochs.
 
-Here the images are drawn: above a wavy skyline a pale gradient with clouds, below it a rough ground with smooth lakes
-of the sky's colours. Most skies are small and some are large, so their sizes have two modes. The SegNet is a small one,
-of two poolings whose indices the decoder unpools. The linear layer reads its logits, averaged to 8 x 8. The optimiser
-is Adam as in the paper, and F_1 has a τ and a λ for each image, projected once an epoch. Of the thresholds, the paper
-does not say what they are compared with; here it is the probability of sky. Step sizes are the package's.
+Here the images are drawn: a pale gradient with clouds above a wavy skyline, and a rough ground with smooth lakes in the
+sky's colours below. Most skies are small and some are large, so that their sizes have two modes. The SegNet is small,
+with two poolings whose indices the decoder unpools. The input of the linear layer is its logits, averaged to 8 x 8. The
+optimiser is Adam as in the paper, and F_1 has a τ and a λ for each image, projected once an epoch. The paper does not
+say to what the thresholds apply; here it is the probability of sky. Step sizes are the package's.
 
-The gradient of F_1 reaches all weights of the network. Factors α up to 1 are tried, beyond the paper's, as are
-projections in each iteration, and the package's defaults: no τ, and multipliers that follow the true rates in each
-iteration.
+The gradient of F_1 reaches all weights of the network. Also tried, beyond the paper: factors α up to 1, projections in
+each iteration, and the package's defaults without τ and with multipliers updated from the true rates in each iteration.
 
 Reference:
     S. N. Ravi, A. Venkatesh, G. M. Fung, V. Singh: Optimizing nondecomposable data dependent regularizers via
@@ -40,22 +39,22 @@ N_IMAGES, SIDE = 210, 32
 N_EPOCHS, BATCH, LEARNING_RATE = 40, 7, 0.01
 THRESHOLDS = (0.55, 0.6, 0.65)
 SHARE_OF_LARGE, SMALL, LARGE = 0.35, (0.14, 0.05), (0.6, 0.12)
-"""How many skies are large; mean and standard deviation of the share of the image that they cover."""
+"""Share of large skies; mean and standard deviation of the share of the image that they cover."""
 START = 1000
-"""Added to the seed for the start of the training, whose random numbers are not to be those of the data."""
+"""Offset added to the seed for the initialisation, so that its random numbers differ from those of the data."""
 LAST = 10
-"""Epochs over which an IoU is averaged in the end."""
+"""Number of final epochs over which an IoU is averaged."""
 
 
 ONCE, ALWAYS, NO_TAU = 'once an epoch', 'in each iteration', 'no τ'
 
 
 class Arm(NamedTuple):
-    """A way to train."""
+    """Training method."""
 
     alpha: float = 0.0
     way: str = ONCE
-    """When the τ are projected and multipliers ascend; without τ, in each iteration."""
+    """Schedule of projections and dual ascent; without τ, in each iteration."""
 
     def __str__(self) -> str:
         told = {ONCE: '', ALWAYS: ', projected in each iteration', NO_TAU: ', without τ'}
@@ -78,7 +77,7 @@ ARMS = tuple(COLORS)
 
 
 class Scenes(NamedTuple):
-    """Images [n, 3, h, w], where their sky is [n, h, w], and whether it is large [n]."""
+    """Images [n, 3, h, w], masks of their sky [n, h, w], and whether it is large [n]."""
 
     images: Tensor
     sky: Tensor
@@ -86,34 +85,34 @@ class Scenes(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """After it, on the test set."""
+    """Values after an epoch, on the test set."""
 
     iou: float
-    """Of the sky in all images together, mean over thresholds."""
+    """IoU of the sky in the data set, mean over thresholds."""
     small: float
-    """The mean IoU of images with little sky."""
+    """Mean IoU of images with little sky."""
     large: float
-    """Of those with much."""
+    """Mean IoU of images with much sky."""
     f1: float
-    """Of s."""
+    """F_1 of s."""
 
 
 class Run(NamedTuple):
-    """What a training leaves."""
+    """Result of a run."""
 
     curve: list[Epoch]
     ascents: int
-    """Of the multipliers, each with a projection where there are τ."""
+    """Number of multiplier steps, each with a projection if there are τ."""
     finite: bool
-    """Whether all losses were."""
+    """Whether all losses were finite."""
 
     def last(self, field: str) -> list[float]:
-        """Of the last epochs."""
+        """Return values of the last epochs."""
         return [getattr(epoch, field) for epoch in self.curve[-LAST:]]
 
 
 Runs = dict[Arm, list[Run]]
-"""For each seed."""
+"""Runs for each seed."""
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
@@ -147,7 +146,7 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def row_of(arm: Arm, runs: Runs) -> dict[str, Any]:
-    """What an arm comes to, and how it stands to the baseline."""
+    """Return the row of an arm, compared with the baseline."""
     group = runs[arm]
     is_baseline = arm == BASELINE
     return {
@@ -167,19 +166,19 @@ def row_of(arm: Arm, runs: Runs) -> dict[str, Any]:
 
 
 def gains(arm: Arm, runs: Runs, field: str) -> list[float]:
-    """Points over the baseline of the same seed, in the mean of the last epochs."""
+    """Return the gain over the baseline of the same seed, in points, averaged over the last epochs."""
     pairs = zip(runs[arm], runs[BASELINE], strict=True)
     return [statistics.fmean(ours.last(field)) - statistics.fmean(theirs.last(field)) for ours, theirs in pairs]
 
 
 def told_gain(arm: Arm, runs: Runs, field: str) -> str:
-    """Their mean, and in how many seeds it is above 0."""
+    """Return the mean gain, and the number of seeds in which it is above 0."""
     gained = gains(arm, runs, field)
     return f'{statistics.fmean(gained):+.2f} ({sum(gain > 0 for gain in gained)} of {len(gained)})'
 
 
 def mean_curve(group: list[Run], field: str) -> list[float]:
-    """Over the seeds, for each epoch."""
+    """Return means over the seeds, for each epoch."""
     return [
         statistics.fmean(getattr(epoch, field) for epoch in epochs)
         for epochs in zip(*(run.curve for run in group), strict=True)
@@ -187,13 +186,13 @@ def mean_curve(group: list[Run], field: str) -> list[float]:
 
 
 def epochs_ahead(arm: Arm, runs: Runs) -> int:
-    """In how many epochs the mean IoU over seeds is above that of the baseline."""
+    """Return the number of epochs in which the mean IoU over seeds is above that of the baseline."""
     pairs = zip(mean_curve(runs[arm], 'iou'), mean_curve(runs[BASELINE], 'iou'), strict=True)
     return sum(ours > theirs for ours, theirs in pairs)
 
 
 def generate(seed: int) -> tuple[Scenes, Scenes]:
-    """Images to train on, and as many to test."""
+    """Return images for training, and as many for testing."""
     generator = torch.Generator().manual_seed(seed)
     sky = skies(2 * N_IMAGES, generator)
     images = paint(sky, generator)
@@ -205,7 +204,7 @@ def generate(seed: int) -> tuple[Scenes, Scenes]:
 
 
 def skies(n: int, generator: torch.Generator) -> Tensor:
-    """Masks of what is above a wavy line."""
+    """Return masks of the area above a wavy line."""
 
     def random(*shape: int) -> Tensor:
         return torch.rand(n, *shape, generator=generator)
@@ -221,7 +220,7 @@ def skies(n: int, generator: torch.Generator) -> Tensor:
 
 
 def paint(sky: Tensor, generator: torch.Generator) -> Tensor:
-    """The images of masks."""
+    """Return the images of masks."""
     n = len(sky)
 
     def normal(*shape: int) -> Tensor:
@@ -242,7 +241,7 @@ def paint(sky: Tensor, generator: torch.Generator) -> Tensor:
 
 
 class SegNet(nn.Module):
-    """A small encoder and decoder; logits of the sky [n, 1, h, w], and a score of s [n, 1]."""
+    """Small encoder and decoder with logits of the sky [n, 1, h, w] and a score of s [n, 1]."""
 
     def __init__(self, width: int = 8) -> None:
         super().__init__()
@@ -256,7 +255,7 @@ class SegNet(nn.Module):
         self.size = nn.Linear(64, 1)
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """Both."""
+        """Return both."""
         x, first = F.max_pool2d(self.down1(images), 2, return_indices=True)
         x, second = F.max_pool2d(self.down2(x), 2, return_indices=True)
         x = self.up2(F.max_unpool2d(self.bottom(x), second, 2))
@@ -265,7 +264,7 @@ class SegNet(nn.Module):
 
 
 def train(arm: Arm, given: Scenes, test: Scenes, seed: int) -> Run:
-    """Train a network; all arms begin with the same weights and see the same batches."""
+    """Train a network; all arms share initial weights and batches."""
     torch.manual_seed(START + seed)
     network = SegNet()
     optimizer = torch.optim.Adam(network.parameters(), LEARNING_RATE)
@@ -294,7 +293,7 @@ def train(arm: Arm, given: Scenes, test: Scenes, seed: int) -> Run:
 
 @torch.no_grad()
 def measure(network: SegNet, test: Scenes) -> Epoch:
-    """In percent, but for F_1."""
+    """Evaluate on the test set, in percent except for F_1."""
     network.eval()
     logits, score = network(test.images)
     probability = logits.squeeze(1).sigmoid()
@@ -312,7 +311,7 @@ def measure(network: SegNet, test: Scenes) -> Epoch:
 
 
 def found(runs: Runs) -> str:
-    """Whether F_1 helps, and whether it steadies."""
+    """Return whether F_1 helps, and whether it stabilises."""
     n = len(runs[BASELINE])
     level, wobble = (
         statistics.fmean(of(run.last('iou')) for run in runs[BASELINE]) for of in (statistics.fmean, statistics.pstdev)
@@ -335,7 +334,7 @@ def found(runs: Runs) -> str:
 
 
 def draw(runs: Runs, scenes: Scenes) -> Figure:
-    """The data, IoU over the epochs, what α gains, and how steady it is."""
+    """Plot the data, IoU over the epochs, the gain of α, and its stability."""
     figure = Figure(figsize=(15, 8), layout='constrained')
     axes = figure.subplots(2, 3)
     draw_scenes(axes[0, 0], scenes)
@@ -362,7 +361,7 @@ def draw(runs: Runs, scenes: Scenes) -> Figure:
 
 
 def draw_scenes(axis: Axes, scenes: Scenes) -> None:
-    """Some images with their skylines."""
+    """Show some images with their skylines."""
     n = 12
     columns = 4
     images = (0.5 + scenes.images[:n] / 3).clamp(0, 1).movedim(1, -1)
@@ -375,7 +374,7 @@ def draw_scenes(axis: Axes, scenes: Scenes) -> None:
 
 
 def draw_gains(axis: Axes, runs: Runs) -> None:
-    """For each seed, of all, small and large skies."""
+    """Plot the gain of each seed for all, small and large skies."""
     axis.axhline(0, color='gray', linewidth=1)
     for i, arm in enumerate(ARMS[1:]):
         for field, marker, shift in (('iou', 'o', -0.2), ('small', 'v', 0.0), ('large', '^', 0.2)):
@@ -396,7 +395,7 @@ def draw_gains(axis: Axes, runs: Runs) -> None:
 
 
 def draw_spread(axis: Axes, runs: Runs) -> None:
-    """How much the IoU of each seed moves in the last epochs."""
+    """Plot the standard deviation of the IoU of each seed in the last epochs."""
     for i, arm in enumerate(ARMS):
         spreads = [statistics.pstdev(run.last('iou')) for run in runs[arm]]
         axis.plot([i] * len(spreads), spreads, 'o', color=COLORS[arm], alpha=0.6)
@@ -407,7 +406,7 @@ def draw_spread(axis: Axes, runs: Runs) -> None:
 
 
 def set_arms(axis: Axes, arms: Sequence[Arm]) -> None:
-    """Ticks of the factors."""
+    """Set the ticks of the factors."""
     told = {ONCE: '', ALWAYS: '\n(always)', NO_TAU: '\n(no τ)'}
     axis.set_xticks(range(len(arms)), [f'{arm.alpha:g}{told[arm.way]}' for arm in arms], fontsize='small')
     axis.set_xlabel('α; (always): projected in each iteration')

@@ -1,4 +1,4 @@
-"""Linear layers of several networks, one for each seed, that are trained at once."""
+"""Linear layers of several networks, one for each seed, trained at once."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 
 class StackedLinear(nn.Module):
-    """A linear layer for each of S networks: features [S, n, f] to [S, n, g]; each starts as ``nn.Linear`` does."""
+    """Linear layer for each of S networks, from [S, n, f] to [S, n, g], with the initialisation of ``nn.Linear``."""
 
     def __init__(self, n_in: int, n_out: int, generators: Sequence[torch.Generator]) -> None:
         super().__init__()
@@ -20,10 +20,10 @@ class StackedLinear(nn.Module):
         self.weight, self.bias = start(n_in, n_out), start(1, n_out)
 
     def forward(self, features: Tensor) -> Tensor:
-        """What each network makes of its features."""
+        """Return the output of each network."""
         return torch.baddbmm(self.bias, features, self.weight)
 
 
 def sum_over_networks(loss: Callable[[Tensor, Tensor], Tensor], predictions: Tensor, targets: Tensor) -> Tensor:
-    """The gradient of the sum is that of each network's own loss."""
+    """Return the sum of the losses, whose gradient is that of each network's own loss."""
     return torch.stack([loss(x, y) for x, y in zip(predictions, targets, strict=True)]).sum()

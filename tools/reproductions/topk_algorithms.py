@@ -1,8 +1,8 @@
-r"""The algorithms of the smooth top-k paper as it describes them, for batches: what the package's are compared with.
+r"""Algorithms of the smooth top-k paper as described there, for batches, as baselines of the package's.
 
-For numbers :math:`e_i = e^{x_i}`, :math:`\sigma_j` is the sum over all sets of j of them of their products, and
-:math:`\delta_{j,i} = \partial \sigma_j / \partial e_i` the same without :math:`e_i` and for j - 1. Everywhere ``x`` is
-of shape [..., n], and its polynomials are of shape [..., k + 1]: degree 0 to k.
+For numbers :math:`e_i = e^{x_i}`, :math:`\sigma_j` is the sum of the products of all subsets of size j, and
+:math:`\delta_{j,i} = \partial \sigma_j / \partial e_i` the same for j - 1 without :math:`e_i`. ``x`` has the shape
+[..., n], and its polynomials [..., k + 1], for the degrees 0 to k.
 
 Reference:
     L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018, section 4 and
@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 UNSTABLE = 1e-5
-"""A relative difference of what is subtracted that is too small, by default: the rounding that appendix B.2.2 assumes
-for single precision. The paper itself names no threshold."""
+"""Default relative difference of the subtracted terms below which the recursion is unstable: the rounding that appendix
+B.2.2 assumes for single precision. The paper itself gives no threshold."""
 
 
 def summation(e: Tensor, k: int) -> Tensor:
-    """Algorithm 3, number by number: σ_j,i = σ_j,i-1 + e_i σ_j-1,i-1."""
+    """Compute Algorithm 3, number by number: σ_j,i = σ_j,i-1 + e_i σ_j-1,i-1."""
     sigma = torch.ones_like(e[..., :1])
     for number in e.split(1, -1):
         raised = sigma * number
@@ -32,7 +32,7 @@ def summation(e: Tensor, k: int) -> Tensor:
 
 
 def log_summation(x: Tensor, k: int) -> Tensor:
-    """Algorithm 3 for logarithms (appendix B.2.1): products become sums, sums log-sum-exp."""
+    """Compute Algorithm 3 for logarithms (appendix B.2.1): products become sums, sums become log-sum-exp."""
     sigma = torch.zeros_like(x[..., :1])
     for number in x.split(1, -1):
         raised = sigma + number
@@ -42,20 +42,20 @@ def log_summation(x: Tensor, k: int) -> Tensor:
 
 
 def divide_and_conquer(x: Tensor, k: int) -> Tensor:
-    """Algorithm 1 for logarithms: the first coefficients of Q = σ_n(e) Π_i (X + 1/e_i) are the σ_j(e) (equation 14)."""
+    """Compute Algorithm 1 for logarithms: σ_j(e) are the first coefficients of σ_n(e) Π_i (X + 1/e_i) (equation 14)."""
     coefficients = multiply_all([-x, torch.zeros_like(x)], k)
     return torch.cat(coefficients, -1) + x.sum(-1, keepdim=True)
 
 
 def multiply_all(factors: list[Tensor], k: int) -> list[Tensor]:
-    """The product of m polynomials up to degree k, the first half times the second, level by level.
+    """Return the product of m polynomials up to degree k, the first half times the second, level by level.
 
     Args:
         factors: The logarithms of the coefficients of each degree, from 0 on, of shape [..., m].
         k: The highest degree.
 
     Returns:
-        Those of the product, of shape [..., 1].
+        The logarithms of the coefficients of the product, of shape [..., 1].
     """
     m = factors[0].shape[-1]
     if m == 1:
@@ -66,7 +66,7 @@ def multiply_all(factors: list[Tensor], k: int) -> list[Tensor]:
 
 
 def multiply(a: Any, b: Any, k: int) -> list[Tensor]:
-    """The products of polynomials, pair by pair, up to degree k."""
+    """Return the products of pairs of polynomials up to degree k."""
     return [
         reduce(torch.logaddexp, [a[i] + b[d - i] for i in range(max(0, d - len(b) + 1), min(d, len(a) - 1) + 1)])
         for d in range(min(len(a) + len(b) - 1, k + 1))
@@ -76,14 +76,14 @@ def multiply(a: Any, b: Any, k: int) -> list[Tensor]:
 def marginals(
     x: Tensor, log_sigma: Tensor, k: int, order: int | None = None, unstable: float = UNSTABLE
 ) -> dict[int, Tensor]:
-    """Algorithm 2, from the results of the forward pass.
+    """Compute Algorithm 2 from the results of the forward pass.
 
     Args:
         x: Logarithms of the numbers.
-        log_sigma: Those of their polynomials, up to degree k + order.
+        log_sigma: Logarithms of their polynomials, up to degree k + order.
         k: The degree to differentiate, at least 1.
-        order: p, that of the approximation where the recursion is unstable; without one, the recursion alone.
-        unstable: The relative difference of what is subtracted below which it is.
+        order: The order p of the approximation where the recursion is unstable; None for the recursion alone.
+        unstable: The relative difference of the subtracted terms below which the recursion is unstable.
 
     Returns:
         For the degrees k - 1 and k: the derivatives e_i δ_j,i / σ_j of log σ_j by x_i, of the shape of ``x``.
@@ -92,7 +92,7 @@ def marginals(
     plus, minus = torch.zeros_like(x), torch.full_like(x, -torch.inf)
     for j in range(1, k + 1):
         if j > 1:
-            # δ_j,i = σ_j-1 - e_i δ_j-1,i (equation 18), the logarithms of its positive part and its negative part.
+            # δ_j,i = σ_j-1 - e_i δ_j-1,i (equation 18), as logarithms of its positive and its negative part.
             plus, minus = torch.logaddexp(log_sigma[..., j - 1 : j], minus.add_(x)), plus.add_(x)
         if j >= k - 1:
             left = (minus - plus).expm1_().neg_()
@@ -104,17 +104,17 @@ def marginals(
 
 
 def approximation(x: Tensor, log_sigma: Tensor, k: int, order: int) -> Tensor:
-    r"""The approximation of order p (equation 60) to the same derivatives, for one number of each polynomial.
+    r"""Return the approximation of order p (equation 60) of the same derivatives, for one number of each polynomial.
 
     .. math:: \delta_{k,i} \approx \sum_{j=0}^p (-1)^j \frac{\sigma_{k+j}}{e_i^{j+1}}
 
-    The paper prints the power j instead of j + 1; its equations 61 and 62 have it right.
+    The paper prints the power j instead of j + 1; its equations 61 and 62 are correct.
     """
     return sum((-1) ** j * (log_sigma[..., k + j] - log_sigma[..., k] - j * x).exp() for j in range(order + 1))
 
 
 def with_custom_backward(x: Tensor, k: int) -> Tensor:
-    """Algorithm 1, differentiated by Algorithm 2 with the approximation: log σ_k-1 and log σ_k alone."""
+    """Return log σ_k-1 and log σ_k by Algorithm 1, differentiated by Algorithm 2 with the approximation."""
     return _CustomBackward.apply(x, k)
 
 
@@ -134,7 +134,7 @@ class _CustomBackward(torch.autograd.Function):
 
 
 def default_order(k: int) -> int:
-    """The p that appendix B.2.2 recommends, 0.2 k."""
+    """Return the p recommended by appendix B.2.2, 0.2 k."""
     return max(1, round(0.2 * k))
 
 
@@ -146,10 +146,10 @@ def loss_by(
     tau: float = 1.0,
     margin: float = 1.0,
 ) -> Tensor:
-    """The mean loss of a batch [N, n] (equation 10), the polynomials of the other scores by one of the algorithms."""
+    """Return the mean loss of a batch [N, n] (equation 10), with the polynomials by one of the algorithms."""
     x = scores / (k * tau)
     label = target.unsqueeze(1)
-    # The last takes the place of the label's own.
+    # The last replaces the label's own.
     others = x.scatter(1, label, x[:, -1:])[:, :-1]
     polynomials = log_sigma(others, k)
     odds_of_miss = polynomials[:, -1] - polynomials[:, -2] - x.gather(1, label).squeeze(1)

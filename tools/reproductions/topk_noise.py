@@ -1,13 +1,12 @@
-r"""Table 1 of the smooth top-k paper on generated data: cross-entropy against the smooth top-5 loss under label noise.
+r"""Table 1 of the smooth top-k paper on generated data: cross-entropy against the smooth top-5 loss with label noise.
 
-As the classes of CIFAR-100 do, 100 classes form 20 groups of 5 that are alike. With probability :math:`\nu` a training
-label is replaced by any label of its group. So even at :math:`\nu = 1` the five most likely labels of an image can be
-learned perfectly, while the first of them cannot.
+As in CIFAR-100, 100 classes form 20 groups of 5 similar ones. With probability :math:`\nu` a training label is replaced
+by a random label of its group. Even at :math:`\nu = 1` the five most likely labels of an image can be learned, but not
+the first of them.
 
-Instead of images there are vectors: a class is a point near that of its group, an item a point near that of its class.
-A network of two hidden layers learns them by Adam, in the same way with both losses, until it has learned the wrong
-labels by heart as well, as the networks of the paper can. (Stopped after a third of the epochs, cross-entropy is ahead
-in top-5 but at a noise of 1.)
+Items are vectors: a class is a point near that of its group, an item a point near that of its class. A network of two
+hidden layers is trained with Adam, identically for both losses, until it has memorised the noisy labels, as the
+networks of the paper can. (After a third of the epochs, cross-entropy is ahead in top-5 except at a noise of 1.)
 
 Reference:
     L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018, section 5.1.
@@ -38,21 +37,21 @@ COLORS = {CROSS_ENTROPY: 'tab:blue', TOP5: 'tab:red'}
 
 
 class Items(NamedTuple):
-    """Vectors and their labels."""
+    """Vectors with labels."""
 
     features: Tensor
     labels: Tensor
 
 
 class Accuracy(NamedTuple):
-    """In percent."""
+    """Accuracies in percent."""
 
     top1: float
     top5: float
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
-    """Train with both losses at each noise and seed."""
+    """Train with both losses for each noise and seed."""
     runs = {
         (noise, name): [train(seed, noise, loss) for seed in seeds] for noise in NOISE for name, loss in LOSSES.items()
     }
@@ -77,7 +76,7 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def generate(seed: int, noise: float) -> tuple[Items, Items]:
-    """Items to train on, some of their labels wrong, and others to test."""
+    """Return training items with noisy labels, and test items."""
     generator = torch.Generator().manual_seed(seed)
 
     def around(center: Tensor, n: int, distance: float) -> Tensor:
@@ -94,7 +93,7 @@ def generate(seed: int, noise: float) -> tuple[Items, Items]:
 
 
 def train(seed: int, noise: float, loss: Callable[[Tensor, Tensor], Tensor], epochs: int = EPOCHS) -> Accuracy:
-    """The accuracy of a network on clean labels after training on noisy ones."""
+    """Return the accuracy of a network on clean labels after training on noisy ones."""
     given, test = generate(seed, noise)
     torch.manual_seed(seed)
     network = nn.Sequential(
@@ -115,7 +114,7 @@ def train(seed: int, noise: float, loss: Callable[[Tensor, Tensor], Tensor], epo
 
 
 def found(runs: dict[tuple[float, str], list[Accuracy]]) -> str:
-    """Where which loss is ahead."""
+    """Return the gains of the smooth loss at each noise."""
 
     def gains(noise: float, measure: str) -> list[float]:
         pairs = zip(runs[noise, TOP5], runs[noise, CROSS_ENTROPY], strict=True)
@@ -132,7 +131,7 @@ def found(runs: dict[tuple[float, str], list[Accuracy]]) -> str:
 
 
 def draw(runs: dict[tuple[float, str], list[Accuracy]]) -> Figure:
-    """Both accuracies over the noise."""
+    """Plot both accuracies over the noise."""
     figure = Figure(figsize=(9, 3.6), layout='constrained')
     axes = figure.subplots(1, 2)
     for axis, measure, title in zip(axes, ('top1', 'top5'), ('top-1 accuracy', 'top-5 accuracy'), strict=True):

@@ -1,12 +1,12 @@
-r"""Tables 3 and 4 of the smooth top-k paper: the time of the forward and of the backward pass, and how it grows.
+r"""Tables 3 and 4 of the smooth top-k paper: time of the forward and the backward pass, and its growth.
 
-What the paper measures on a GPU is measured on the CPU: the loss of a batch of 256 for k = 5 with each of its
-algorithms, beside the package's own and cross-entropy. SA is the summation algorithm, DC divide and conquer, both of
-logarithms. The time of a backward pass is that of the gradient alone, from a graph that is kept. What grows with n and
-k is the time of both passes together.
+The paper measures on a GPU, this experiment on the CPU: the loss of a batch of 256 for k = 5 with each of the paper's
+algorithms, the package's own and cross-entropy. SA is the summation algorithm, DC divide and conquer, both on
+logarithms. The time of a backward pass is that of the gradient alone, from a retained graph. Growth with n and k is
+that of both passes together.
 
-Numbers of different machines do not compare, ratios of one run do: candidates are timed in turns. The time hardly
-depends on the scores, so those of the first seed have to do.
+Only ratios of one run are comparable between machines; candidates are timed in turns. The time hardly depends on the
+scores, so only those of the first seed are used.
 
 Reference:
     L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018, appendix B.3.
@@ -51,7 +51,7 @@ COLORS = {
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
-    """The tables, and the growth with n and k."""
+    """Measure the tables, and the growth with n and k."""
     seed = seeds[0]
     results = {
         'passes': [row for n in TABLE_SIZES for row in passes(n, seed)],
@@ -63,14 +63,14 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def data(n: int, seed: int) -> tuple[Tensor, Tensor]:
-    """A batch of scores and labels."""
+    """Return a batch of scores and labels."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(BATCH, n, generator=generator, requires_grad=True)
     return scores, torch.randint(n, (BATCH,), generator=generator)
 
 
 def losses(n: int) -> dict[str, Loss]:
-    """What to compare, for n labels."""
+    """Return the candidates for n labels."""
     return {
         CROSS_ENTROPY: F.cross_entropy,
         OWN: partial(smooth_topk_loss, k=K),
@@ -82,12 +82,12 @@ def losses(n: int) -> dict[str, Loss]:
 
 
 def repeats_of(n: int) -> int:
-    """More for what is fast."""
+    """Return the number of rounds, more for small n."""
     return min(30, max(5, 30_000 // n))
 
 
 def passes(n: int, seed: int) -> Rows:
-    """Table 3 and Table 4 for n labels."""
+    """Return Table 3 and Table 4 for n labels."""
     scores, target = data(n, seed)
     candidates = losses(n)
     forward = timed(
@@ -112,7 +112,7 @@ def passes(n: int, seed: int) -> Rows:
 
 
 def steps(n: int, k: int, seed: int) -> Rows:
-    """Forward and backward together, and the peak memory, of the package's loss and of cross-entropy."""
+    """Return time of both passes and peak memory of the package's loss and of cross-entropy."""
     scores, target = data(n, seed)
     candidates: dict[str, Loss] = {CROSS_ENTROPY: F.cross_entropy, OWN: partial(smooth_topk_loss, k=k)}
     both = {name: training_step(loss, scores, target) for name, loss in candidates.items()}
@@ -123,7 +123,7 @@ def steps(n: int, k: int, seed: int) -> Rows:
 
 
 def found(results: dict[str, Rows]) -> str:
-    """How the passes compare, and the powers of n and k with which the package's loss grows."""
+    """Return the comparison of the passes, and the exponents of the growth of the package's loss with n and k."""
     n = TABLE_SIZES[1]
     at_n = {row['algorithm']: row for row in results['passes'] if row['n'] == n}
     whole = {name: row['forward ms'] + row['backward ms'] for name, row in at_n.items()}
@@ -137,14 +137,14 @@ def found(results: dict[str, Rows]) -> str:
 
 
 def growth(rows: Rows, variable: str, name: str = OWN) -> str:
-    """The power of n or k between the last two points."""
+    """Return the exponent of n or k between the last two points."""
     before, last = [row for row in rows if row['step'] == name][-2:]
     power = math.log(last['median ms'] / before['median ms']) / math.log(last[variable] / before[variable])
     return f'{variable}^{power:.2f} from {before[variable]} to {last[variable]}'
 
 
 def draw(results: dict[str, Rows]) -> Figure:
-    """The two tables, and the two ways to grow."""
+    """Plot the two tables, and the growth with n and k."""
     figure = Figure(figsize=(17, 4.6), layout='constrained')
     axes = figure.subplots(1, 4)
     for axis, which in zip(axes, ('forward', 'backward'), strict=False):
@@ -158,7 +158,7 @@ def draw(results: dict[str, Rows]) -> Figure:
 
 
 def draw_pass(axis: Axes, which: str, rows: Rows) -> None:
-    """The time of one pass with each algorithm over n."""
+    """Plot the time of one pass with each algorithm over n."""
     for name in dict.fromkeys(row['algorithm'] for row in rows):
         own = [row for row in rows if row['algorithm'] == name]
         axis.plot(
@@ -169,7 +169,7 @@ def draw_pass(axis: Axes, which: str, rows: Rows) -> None:
 
 
 def draw_growth(axis: Axes, variable: str, rows: Rows) -> None:
-    """The time of a step over n or k, beside a line of slope 1, and how many times that of cross-entropy it is."""
+    """Plot the time of a step over n or k, a line of slope 1, and the ratio to cross-entropy."""
     for name in (CROSS_ENTROPY, OWN):
         own = [row for row in rows if row['step'] == name]
         x, y = [row[variable] for row in own], [row['median ms'] for row in own]
@@ -187,7 +187,7 @@ def draw_growth(axis: Axes, variable: str, rows: Rows) -> None:
 
 
 def name_axes(axis: Axes, variable: str) -> None:
-    """Logarithmic axes."""
+    """Set logarithmic axes."""
     axis.set_xscale('log')
     axis.set_yscale('log')
     axis.set_xlabel(variable)

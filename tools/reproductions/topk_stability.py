@@ -1,20 +1,20 @@
-r"""Table 5 of the smooth top-k paper, and what it leaves out: are the gradients right at small temperatures?
+r"""Table 5 of the smooth top-k paper, extended by the accuracy of the gradients at small temperatures.
 
-The paper calls an algorithm stable if its forward pass does not overflow, for the scores of a ResNet-18. Here the same
-is asked of the backward pass, and how far the marginals :math:`\partial \log \sigma_k / \partial x_i`,
-:math:`x = s / k \tau`, are from those that 60 digits give for the same numbers ``x``. With the gradient of the whole
-loss, it is the same for the scores, and in the limit it has to be that of the hard loss.
+The paper calls an algorithm stable if its forward pass does not overflow for the scores of a ResNet-18. Here the
+backward pass is tested as well, and the error of the marginals :math:`\partial \log \sigma_k / \partial x_i`,
+:math:`x = s / k \tau`, is measured against 60-digit values for the same numbers ``x``. The gradient of the whole loss
+is tested in the same way for the scores; its limit must be the gradient of the hard loss.
 
-The scores are generated: N(0, 2²) for 1000 labels, with 10 of them raised by up to 12, as a network leaves them that
-knows a few labels which an image could have. The label to learn is one of the 10 highest.
+The scores are generated: N(0, 2²) for 1000 labels, with 10 of them raised by up to 12, like those of a network that
+considers a few labels possible. The label to learn is one of the 10 highest.
 
-Algorithm 2 is measured alone and with the approximation of order p = 0.2 k = 1. The paper does not say from which
-relative difference of the subtracted terms on it is to be taken: 1e-5 is the rounding that it assumes for single
-precision, and the cube root of the rounding unit ε the best that one can do, since the recursion then has an error of
-about ε / t and the approximation one of t^(p + 1).
+Algorithm 2 is measured alone and with the approximation of order p = 0.2 k = 1. The paper does not state the relative
+difference t of the subtracted terms below which the approximation is used. 1e-5 is the rounding that it assumes for
+single precision. The cube root of the rounding unit ε is optimal, since the recursion has an error of about ε / t and
+the approximation one of t^(p + 1).
 
-The authors' package does not rely on its algorithms alone: where the k-th score is far from the next, at a small
-temperature, it takes the hard loss. That is left out here.
+The authors' package does not rely on its algorithms alone: at a small temperature, if the k-th score is far from the
+next, it uses the hard loss. This is not included here.
 
 Reference:
     L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018, appendix B.
@@ -25,7 +25,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-import mpmath  # A requirement of SymPy, which is one of PyTorch.
+import mpmath  # required by SymPy, which PyTorch requires
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -37,45 +37,45 @@ from reproductions.topk_algorithms import UNSTABLE, divide_and_conquer, log_summ
 
 K, N_LABELS = 5, 1000
 ROWS, EXACT_ROWS = 12, 1
-"""For each seed; with ten, about as many as in the paper. And how many of them are computed with many digits."""
+"""Items per seed (ten seeds have about as many as the paper), and how many of them are computed with many digits."""
 TAUS = (10, 1, 0.1, 0.01, 1e-3, 1e-4, 1e-6, 1e-12, 1e-24, 1e-36)
 PRECISIONS = {'float32': torch.float32, 'float64': torch.float64}
 DIGITS = 60
 SPREAD, N_RAISED, RAISED = 2, 10, 12
 WRONG = 0.1
-"""An error of a probability that is too large to speak of digits."""
+"""Error of a probability above which a gradient counts as wrong."""
 
 LOWEST, HIGHEST, NOT_FINITE = 1e-20, 1e2, 1e5
-"""Where the figure draws errors of next to nothing, those above 1, and gradients that are not all finite."""
+"""Positions in the figure of vanishing errors, errors above 1, and non-finite gradients."""
 
 Rows = list[dict[str, Any]]
 
 
 class Batch(NamedTuple):
-    """A batch as a network leaves it."""
+    """Batch of scores and labels."""
 
     scores: Tensor
-    """Of shape [N, n], float32."""
+    """Scores [N, n], float32."""
     target: Tensor
-    """The labels [N]."""
+    """Labels [N]."""
 
 
 class Exact(NamedTuple):
-    """What many digits give for a set of numbers."""
+    """High-precision values for a set of numbers."""
 
     sigma: list[mpmath.mpf]
-    """The polynomials of degree 0 to k."""
+    """Polynomials of degree 0 to k."""
     below: list[mpmath.mpf]
-    """The marginals of degree k - 1."""
+    """Marginals of degree k - 1."""
     marginals: list[mpmath.mpf]
-    """Those of degree k."""
+    """Marginals of degree k."""
 
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
-    """Everything at each temperature and precision."""
+    """Measure everything at each temperature and precision."""
     batches = [generate(seed) for seed in seeds]
     batch = Batch(*(torch.cat(part) for part in zip(*batches, strict=True)))
-    # The first rows of each seed.
+    # the first rows of each seed
     chosen = torch.arange(len(batch.scores)).view(len(batches), -1)[:, :EXACT_ROWS].flatten()
     forward = [
         {'forward pass': name, 'precision': precision, 'τ': tau, 'finite': is_finite(f, batch, tau, dtype)}
@@ -94,7 +94,7 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 
 
 def generate(seed: int) -> Batch:
-    """Scores with outliers, and labels."""
+    """Return scores with outliers, and labels."""
     generator = torch.Generator().manual_seed(seed)
     scores = SPREAD * torch.randn(ROWS, N_LABELS, generator=generator)
     raised = torch.rand(ROWS, N_LABELS, generator=generator).topk(N_RAISED).indices
@@ -104,12 +104,12 @@ def generate(seed: int) -> Batch:
 
 
 def is_finite(log_sigma: Callable[[Tensor, int], Tensor], batch: Batch, tau: float, dtype: torch.dtype) -> bool:
-    """The question of Table 5."""
+    """Return the results for Table 5."""
     return log_sigma(batch.scores.to(dtype) / (K * tau), K).isfinite().all().item()
 
 
 def differentiated(log_sigma: Callable[[Tensor, int], Tensor]) -> Callable[[Tensor, int], Tensor]:
-    """The marginals by automatic differentiation."""
+    """Return the marginals by automatic differentiation."""
 
     def gradient(x: Tensor, k: int) -> Tensor:
         x = x.detach().requires_grad_()
@@ -119,18 +119,18 @@ def differentiated(log_sigma: Callable[[Tensor, int], Tensor]) -> Callable[[Tens
 
 
 def by_algorithm_2(x: Tensor, k: int, order: int | None = None, **options: float) -> Tensor:
-    """The marginals from the results of Algorithm 1."""
+    """Return the marginals from the results of Algorithm 1."""
     return marginals(x, divide_and_conquer(x, k + (order or 0)), k, order, **options)[k]
 
 
 def by_best_threshold(x: Tensor, k: int) -> Tensor:
-    """The same with p = 1 below the threshold at which recursion and approximation are off by as much."""
+    """Return the same with p = 1 below the threshold at which recursion and approximation have equal errors."""
     return by_algorithm_2(x, k, 1, unstable=torch.finfo(x.dtype).eps ** (1 / 3))
 
 
 def exact(x: Sequence[mpmath.mpf], k: int) -> Exact:
-    """Polynomials and marginals by sums of positive terms, which keep all digits."""
-    # What is this far below the k-th highest changes none of them.
+    """Return polynomials and marginals by sums of positive terms, which keep all digits."""
+    # Numbers this far below the k-th highest do not change the results.
     limit = sorted(x)[-k] - DIGITS * math.log(10)
     near = [i for i, value in enumerate(x) if value > limit]
     numbers = [mpmath.exp(x[i]) for i in near]
@@ -145,7 +145,7 @@ def exact(x: Sequence[mpmath.mpf], k: int) -> Exact:
 
 
 def polynomials(numbers: list[mpmath.mpf], k: int) -> tuple[list[list[mpmath.mpf]], list[mpmath.mpf]]:
-    """σ_0 to σ_k of the numbers before each, and of all."""
+    """Return σ_0 to σ_k of the numbers before each, and of all."""
     sigma = [mpmath.mpf(1)] + [mpmath.mpf(0)] * k
     before = []
     for number in numbers:
@@ -155,10 +155,10 @@ def polynomials(numbers: list[mpmath.mpf], k: int) -> tuple[list[list[mpmath.mpf
 
 
 def exact_gradient(scores: Sequence[float], label: int, k: int, tau: float, margin: float = 1) -> list[mpmath.mpf]:
-    """The gradient of the loss, times k.
+    """Return the gradient of the loss, times k.
 
-    With the margin, the label y is not in the set with the probability w. Then another label has w times the
-    difference of its marginals of degree k and k - 1 among the others, and y has -w.
+    With the margin, w is the probability that the label y is not in the set. The gradient of another label is w times
+    the difference of its marginals of degree k and k - 1 among the others, and that of y is -w.
     """
     tau = mpmath.mpf(tau)
     x = [mpmath.mpf(score) / (k * tau) for score in scores]
@@ -170,7 +170,7 @@ def exact_gradient(scores: Sequence[float], label: int, k: int, tau: float, marg
 
 
 def measure(batch: Batch, chosen: Tensor, tau: float) -> list[dict[str, Any]]:
-    """The gradients at one temperature, by each algorithm and precision; in the chosen rows their errors too."""
+    """Return the gradients at one temperature by each algorithm and precision, with their errors in the chosen rows."""
     with mpmath.workdps(DIGITS):
         of_loss = as_tensor(
             exact_gradient(batch.scores[i].tolist(), batch.target[i].item(), K, tau) for i in chosen.tolist()
@@ -195,19 +195,19 @@ def measure(batch: Batch, chosen: Tensor, tau: float) -> list[dict[str, Any]]:
 
 
 def as_tensor(rows: Iterable[list[mpmath.mpf]]) -> Tensor:
-    """What the digits give, rounded once."""
+    """Return the high-precision values, rounded once."""
     return torch.tensor([[float(value) for value in row] for row in rows], dtype=torch.float64)
 
 
 def gradient_of(loss: Callable[..., Tensor], scores: Tensor, target: Tensor, **options: float) -> Tensor:
-    """The gradient of the sum of the losses."""
+    """Return the gradient of the sum of the losses."""
     scores = scores.detach().requires_grad_()
     loss(scores, target, K, reduction='sum', **options).backward()
     return scores.grad
 
 
 def judge(gradient: Tensor, truth: Tensor, chosen: Tensor, total: float) -> dict[str, float | None]:
-    """How far a gradient is from the truth in the chosen rows, and its sums from what they should be in all."""
+    """Return the error of a gradient in the chosen rows, and the error of its sums in all rows."""
     gradient = gradient.double()
     finite = gradient.isfinite()
     errors = (gradient[chosen] - truth)[finite[chosen]].abs()
@@ -220,7 +220,7 @@ def judge(gradient: Tensor, truth: Tensor, chosen: Tensor, total: float) -> dict
 
 
 def by_temperature(rows: Rows, kind: str, title: str, cell: Callable[[dict[str, Any]], str]) -> Rows:
-    """One line for each algorithm and precision, one column for each temperature."""
+    """Return one row for each algorithm and precision, one column for each temperature."""
     lines: dict[tuple[str, str], dict[str, Any]] = {}
     for row in rows:
         line = lines.setdefault((row[kind], row['precision']), {title: row[kind], 'precision': row['precision']})
@@ -229,20 +229,20 @@ def by_temperature(rows: Rows, kind: str, title: str, cell: Callable[[dict[str, 
 
 
 def error_cell(row: dict[str, Any]) -> str:
-    """The largest error, and how much is not finite."""
+    """Return the largest error, and the share that is not finite."""
     error = '' if row['largest error'] is None else f'{row["largest error"]:.1e}'
     share = row['share that is not finite']
     return f'{error} ({100 * share:.3g} %)'.strip() if share else error
 
 
 def sum_cell(row: dict[str, Any]) -> str:
-    """The largest deviation, where there is a sum."""
+    """Return the largest deviation of a sum, if there is one."""
     deviation = row['largest deviation of a sum']
     return '' if deviation is None else f'{deviation:.1e}'
 
 
 def found(results: dict[str, Rows]) -> str:
-    """What holds down to which temperature."""
+    """Return the temperatures down to which each algorithm works."""
     overflows = {
         name: [row for row in results['forward pass'] if row['forward pass'] == name and not row['finite']]
         for name in FORWARD
@@ -261,12 +261,12 @@ def found(results: dict[str, Rows]) -> str:
 
 
 def is_wrong(row: dict[str, Any]) -> bool:
-    """Whether a gradient is of no use."""
+    """Return whether a gradient is useless."""
     return row['share that is not finite'] > 0 or row['largest error'] > WRONG
 
 
 def highest_temperatures(failures: dict[str, Rows]) -> str:
-    """The names of those that fail, and from which temperature on they do in each precision."""
+    """Return the names of failing algorithms, and the highest temperature at which they fail in each precision."""
     told = []
     for name, rows in failures.items():
         taus = [max((row['τ'] for row in rows if row['precision'] == precision), default=0) for precision in PRECISIONS]
@@ -276,13 +276,13 @@ def highest_temperatures(failures: dict[str, Rows]) -> str:
 
 
 def largest_errors(rows: Rows) -> str:
-    """Of all temperatures, in each precision."""
+    """Return the largest error of all temperatures, in each precision."""
     errors = [max(row['largest error'] for row in rows if row['precision'] == precision) for precision in PRECISIONS]
     return ' | '.join(f'{error:.0e}' for error in errors)
 
 
 def draw(rows: Rows) -> Figure:
-    """The largest error over the temperature; what is wrong, and what is not a number, in bands of their own."""
+    """Plot the largest error over the temperature, with separate bands for wrong and for non-finite gradients."""
     figure = Figure(figsize=(13, 5), layout='constrained')
     axes = figure.subplots(1, len(PRECISIONS), sharey=True)
     for axis, precision in zip(axes, PRECISIONS, strict=True):
@@ -308,11 +308,11 @@ def draw(rows: Rows) -> Figure:
 
 
 def draw_line(axis: Axes, name: str, rows: Rows) -> None:
-    """The errors of an algorithm."""
+    """Plot the errors of an algorithm."""
 
     def height(row: dict[str, Any]) -> float:
         if row['share that is not finite']:
-            # Side by side instead of one upon the other.
+            # side by side instead of overlapping
             return NOT_FINITE * 3 ** list(STYLES).index(name)
         return HIGHEST if row['largest error'] > 1 else max(row['largest error'], LOWEST)
 

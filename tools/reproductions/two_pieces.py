@@ -1,9 +1,9 @@
-r"""Problem C.4 of the Lovász-Softmax paper, the least function with the kink that the Lovász hinge has everywhere.
+r"""Problem C.4 of the Lovász-Softmax paper, the simplest function with the kinks of the Lovász hinge.
 
 .. math:: f(x) = \max(0,\; \nu x_1,\; x_2), \qquad x \in \mathbb{R}^2,\; \nu > 0
 
 It is the support function of the triangle :math:`T` of its three gradients :math:`0`, :math:`\nu e_1` and :math:`e_2`.
-By Moreau's identity, the proximal operator takes a projection off:
+By Moreau's identity, the proximal operator subtracts a projection:
 :math:`\mathrm{prox}_{f,\lambda}(x) = x - P_T(\lambda x) / \lambda`.
 """
 
@@ -22,7 +22,7 @@ TOLERANCE = 1e-6
 
 
 def two_pieces(nu: Tensor) -> Problem:
-    """The problem for each ν of shape [...], on points of shape [..., 2]."""
+    """Return the problem for each ν of shape [...], on points of shape [..., 2]."""
 
     def value(x: Tensor) -> Tensor:
         return torch.maximum(nu * x[..., 0], x[..., 1]).clamp(min=0)
@@ -39,10 +39,10 @@ def two_pieces(nu: Tensor) -> Problem:
 
 
 def project_on_triangle(z: Tensor, nu: Tensor) -> Tensor:
-    """The nearest point of the triangle with the corners (0, 0), (ν, 0) and (0, 1).
+    """Return the nearest point of the triangle with the corners (0, 0), (ν, 0) and (0, 1).
 
-    The triangle lies in the quadrant of non-negative points. Where the nearest point of the quadrant is inside of the
-    triangle, it is the nearest of the triangle too; otherwise the third side is in the way, and the answer is on it.
+    The triangle lies in the quadrant of non-negative points. If the nearest point of the quadrant is inside the
+    triangle, it is also the nearest point of the triangle; otherwise the nearest point is on the third side.
     """
     in_quadrant = z.clamp(min=0)
     along = ((nu * z[..., 0] - z[..., 1] + 1) / (nu**2 + 1)).clamp(0, 1)
@@ -52,14 +52,14 @@ def project_on_triangle(z: Tensor, nu: Tensor) -> Tensor:
 
 
 def trajectories(nu: float) -> dict[str, Tensor]:
-    """The iterates of each method from the same point, of shape [steps + 1, 2]."""
+    """Return the iterates of each method from the same point, of shape [steps + 1, 2]."""
     problem = two_pieces(torch.tensor(nu, dtype=torch.float64))
     start, eta = torch.tensor(START, dtype=torch.float64), torch.tensor([ETA], dtype=torch.float64)
     return {name: method(problem, start, eta, N_STEPS) for name, method in METHODS.items()}
 
 
 def measure(path: Tensor, nu: float, name: str) -> dict[str, Any]:
-    """How a method gets to the minimum."""
+    """Return how a method approaches the minimum."""
     values = two_pieces(torch.tensor(nu, dtype=torch.float64)).value(path)
     n_steps = int(steps_until(values, TOLERANCE))
     until = path[: n_steps + 1]
@@ -77,7 +77,7 @@ def measure(path: Tensor, nu: float, name: str) -> dict[str, Any]:
 
 
 def against_gradient_descent(seeds: Sequence[int]) -> list[dict[str, Any]]:
-    """From random starts, with random ν and η: how often a method takes fewer, as many or more steps."""
+    """Return how often a method takes fewer, as many or more steps, from random starts with random ν and η."""
     draws = [random_steps(torch.Generator().manual_seed(seed)) for seed in seeds]
     steps = {name: torch.cat([draw[name] for draw in draws]).double() for name in METHODS}
     reference, *others = METHODS
@@ -94,7 +94,7 @@ def against_gradient_descent(seeds: Sequence[int]) -> list[dict[str, Any]]:
 
 
 def found(rows: list[dict[str, Any]]) -> str:
-    """How the methods compare from random starts."""
+    """Return the comparison of the methods from random starts."""
     parts = [
         f'{name} in {100 * fewer:.1f} % (median ratio {ratio:.2f})'
         for name, fewer, _, _, ratio in map(dict.values, rows)
@@ -103,7 +103,7 @@ def found(rows: list[dict[str, Any]]) -> str:
 
 
 def random_steps(generator: torch.Generator) -> dict[str, Tensor]:
-    """The steps that each method takes to the minimum; one more than were made, where it has not come there."""
+    """Return the number of steps of each method to the minimum; one more than were made if it was not reached."""
     draw = torch.rand(4, N_STARTS, generator=generator, dtype=torch.float64)
     nu = 4 ** (2 * draw[0] - 1)
     start = 0.2 + 2.8 * draw[1:3].T
@@ -116,7 +116,7 @@ def random_steps(generator: torch.Generator) -> dict[str, Tensor]:
 
 
 def draw(nu: float, paths: dict[str, Tensor], axis: Axes) -> None:
-    """The trajectories over the contours of the objective: figure C.1."""
+    """Plot the trajectories over the contours of the objective, as in figure C.1."""
     x, y = torch.meshgrid(torch.linspace(-3, 6, 200), torch.linspace(-3, 4, 200), indexing='xy')
     values = two_pieces(torch.tensor(nu)).value(torch.stack([x, y], -1))
     axis.contourf(x, y, values, levels=12, cmap='Greys', alpha=0.5)

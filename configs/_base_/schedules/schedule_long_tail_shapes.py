@@ -1,4 +1,5 @@
-# The best of 3e-4, 1e-3, 3e-3 and 1e-2 for cross-entropy and for loss max-pooling: configs/long_tail_shapes/README.md.
+# The best of 3e-4, 1e-3, 3e-3 and 1e-2 for cross-entropy and for loss max-pooling; see
+# configs/long_tail_shapes/README.md.
 optimizer = dict(type='Adam', lr=1e-2)
 optim_wrapper = dict(type='OptimWrapper', optimizer=optimizer, clip_grad=None)
 param_scheduler = [
