@@ -14,8 +14,8 @@ from numbered import Numbered
 from torch.utils.data import ConcatDataset as TorchConcatDataset
 from torch.utils.data import Subset
 
-from mmseg_nondecomp.class_index import ClassIndex, build, index_classes
-from mmseg_nondecomp.class_index.class_index import ImageClasses
+from mmseg_nondecomp.class_index import ClassIndex, _build, index_classes
+from mmseg_nondecomp.class_index._index import ImageClasses
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ Repeated.__name__ = 'RepeatDataset'
 
 def test_index_is_kept(folder, tmp_path, monkeypatch):
     first = index_classes(animals(folder), tmp_path / 'cache')
-    monkeypatch.setattr(build, '_build', lambda *_: pytest.fail('built again'))
+    monkeypatch.setattr(_build, '_build', lambda *_: pytest.fail('built again'))
     assert same(index_classes(animals(folder), tmp_path / 'cache'), first)
 
 

@@ -8,8 +8,8 @@ import multiprocessing
 import numpy as np
 import pytest
 
-from mmseg_nondecomp.datasets.catalogue import CLASSES, GROUNDS, LOOK_ALIKES, PALETTE, THINGS
-from mmseg_nondecomp.datasets.scene import IGNORE_INDEX, Scene, draw_scene
+from mmseg_nondecomp.datasets._catalogue import CLASSES, GROUNDS, LOOK_ALIKES, PALETTE, THINGS
+from mmseg_nondecomp.datasets._scene import IGNORE_INDEX, Scene, draw_scene
 
 SAMPLE = 160
 

@@ -8,7 +8,15 @@ import multiprocessing
 import numpy as np
 import pytest
 
-from mmseg_nondecomp.datasets.striped_shape import CLASSES, COLORS, GROUPS, KINDS, OUTLINES, STRIPES, draw_striped_shape
+from mmseg_nondecomp.datasets._striped_shape import (
+    CLASSES,
+    COLORS,
+    GROUPS,
+    KINDS,
+    OUTLINES,
+    STRIPES,
+    draw_striped_shape,
+)
 
 
 def test_is_a_small_rgb_image():

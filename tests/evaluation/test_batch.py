@@ -2,12 +2,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mmseg_nondecomp.evaluation.batch import batch_of_classes, needs_scores, stacked
-from mmseg_nondecomp.evaluation.need import Need
-from mmseg_nondecomp.evaluation.scores import Scores
+from mmseg_nondecomp.evaluation._batch import batch_of_classes, needs_scores
+from mmseg_nondecomp.evaluation._input_spec import InputSpec
+from mmseg_nondecomp.evaluation._scores import Scores
 
-LABELS, SCORES, LOGITS = Need('labels'), Need('scores'), Need('logits')
-MULTILABEL = Need('labels', 'multilabel')
+LABELS, SCORES, LOGITS = InputSpec('labels'), InputSpec('scores'), InputSpec('logits')
+MULTILABEL = InputSpec('labels', 'multilabel')
 
 
 def images(n=2):
@@ -28,12 +28,12 @@ def test_each_need_has_what_it_says():
 
 def test_decided_classes_need_no_scores():
     _, labels, target = images()
-    needs = {LABELS, Need('labels', 'binary')}
+    needs = {LABELS, InputSpec('labels', 'binary')}
     assert not needs_scores(needs)
     assert_close(batch_of_classes(needs, labels, None, target).inputs, dict.fromkeys(needs, (labels, target)))
 
 
-@pytest.mark.parametrize('need', [SCORES, LOGITS, Need('scores', 'binary'), MULTILABEL], ids=str)
+@pytest.mark.parametrize('need', [SCORES, LOGITS, InputSpec('scores', 'binary'), MULTILABEL], ids=str)
 def test_scores_that_are_needed_and_not_there(need):
     _, labels, target = images()
     assert needs_scores({LABELS, need})
@@ -46,10 +46,3 @@ def test_first_images():
     first = batch_of_classes({LABELS, LOGITS}, labels, Scores(logits, are_probabilities=False), target).first(1)
     assert first.size == 1
     assert_close(first.inputs, {LABELS: (labels[:1], target[:1]), LOGITS: (logits[:1], target[:1])})
-
-
-def test_a_single_map_is_not_copied():
-    a, b = torch.rand(2, 3), torch.rand(2, 3)
-    assert_close(stacked([a, b]), torch.stack([a, b]))
-    assert_close(stacked([a]), a[None])
-    assert stacked([a]).data_ptr() == a.data_ptr()

@@ -10,9 +10,9 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassAveragePrecision, MulticlassJaccardIndex
 
 from mmseg_nondecomp import TorchMetricsEvaluator
-from mmseg_nondecomp.evaluation.batch import batch_of_classes
-from mmseg_nondecomp.evaluation.metric_set import MetricSet
-from mmseg_nondecomp.evaluation.scores import Scores
+from mmseg_nondecomp.evaluation._batch import batch_of_classes
+from mmseg_nondecomp.evaluation._metric_set import MetricSet
+from mmseg_nondecomp.evaluation._scores import Scores
 
 COUNTED = dict(
     a=dict(type=f'{TORCHMETRICS}AveragePrecision', thresholds=20, **COUNT),
@@ -37,8 +37,8 @@ def predictions(n, seed=0):
 
 
 def update(metric_set, logits, target):
-    needs = set(metric_set.needs.values())
-    metric_set.update(batch_of_classes(needs, logits.argmax(1), Scores(logits, are_probabilities=False), target))
+    specs = set(metric_set.specs.values())
+    metric_set.update(batch_of_classes(specs, logits.argmax(1), Scores(logits, are_probabilities=False), target))
 
 
 def assert_same(found, expected):

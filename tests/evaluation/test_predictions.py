@@ -6,12 +6,12 @@ from mmengine.structures import InstanceData, PixelData
 from mmseg.structures import SegDataSample
 from torch.testing import assert_close
 
-from mmseg_nondecomp.evaluation.need import Need
-from mmseg_nondecomp.evaluation.predictions import batches_of
+from mmseg_nondecomp.evaluation._input_spec import InputSpec
+from mmseg_nondecomp.evaluation._predictions import batches_of, stacked
 
-LABELS, SCORES, LOGITS = Need('labels'), Need('scores'), Need('logits')
-MULTILABEL = Need('labels', 'multilabel')
-INSTANCES = Need('instances')
+LABELS, SCORES, LOGITS = InputSpec('labels'), InputSpec('scores'), InputSpec('logits')
+MULTILABEL = InputSpec('labels', 'multilabel')
+INSTANCES = InputSpec('instances')
 
 
 def inputs(samples, *needs):
@@ -54,9 +54,9 @@ class TestMMSegmentation:
         p = torch.rand(1, 4, 5)
         target = (torch.rand(1, 4, 5) > 0.5).long()
         sample = self.sample(p, (p > 0.3).to(p), target)
-        found = inputs([sample], Need('labels', 'binary'), Need('scores', 'binary'))
-        assert_close(found[Need('labels', 'binary')], ((p > 0.3).long(), target))
-        assert_close(found[Need('scores', 'binary')], (p, target))
+        found = inputs([sample], InputSpec('labels', 'binary'), InputSpec('scores', 'binary'))
+        assert_close(found[InputSpec('labels', 'binary')], ((p > 0.3).long(), target))
+        assert_close(found[InputSpec('scores', 'binary')], (p, target))
 
     def test_several_labels_a_pixel(self):
         with pytest.raises(ValueError, match=r'one class a pixel\. Found metrics of multilabel form'):
@@ -138,7 +138,7 @@ class TestMMDetection:
         )
         sample.gt_instances = InstanceData(bboxes=box, labels=torch.tensor([1]))
         sample.ignored_instances = InstanceData(bboxes=box + 11, labels=torch.tensor([2]))
-        needs = Need('scores', 'binary'), Need('logits', 'channel'), INSTANCES
+        needs = InputSpec('scores', 'binary'), InputSpec('logits', 'channel'), INSTANCES
         found = inputs([sample.to_dict()], *needs)
         scores, is_hit = found[needs[0]]
         assert_close(scores, torch.tensor([0.9, 0.8, 0.6]))
@@ -147,7 +147,7 @@ class TestMMDetection:
         assert len(found[INSTANCES][0]) == 1
 
     def test_images_of_boxes_are_batches_of_their_own(self):
-        batches = batches_of([self.sample(), self.sample()], {Need('scores', 'binary')})
+        batches = batches_of([self.sample(), self.sample()], {InputSpec('scores', 'binary')})
         assert [batch.size for batch in batches] == [1, 1]
         assert all(batch.first(1) is batch for batch in batches)
 
@@ -164,3 +164,10 @@ class TestMMDetection:
 
 def test_nothing():
     assert batches_of([], {LABELS}) == []
+
+
+def test_a_single_map_is_not_copied():
+    a, b = torch.rand(2, 3), torch.rand(2, 3)
+    assert_close(stacked([a, b]), torch.stack([a, b]))
+    assert_close(stacked([a]), a[None])
+    assert stacked([a]).data_ptr() == a.data_ptr()

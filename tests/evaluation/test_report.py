@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mmseg_nondecomp.evaluation.report import Report
+from mmseg_nondecomp.evaluation._report import Report
 
 CLASSES = ('sky', 'pole', 'road')
 

@@ -21,7 +21,7 @@ from torchmetrics.classification import (
 )
 
 from mmseg_nondecomp import TorchMetricsEvaluator
-from mmseg_nondecomp.evaluation.matches import hits
+from mmseg_nondecomp.evaluation._matching import hits
 
 OTHERS = dict(
     kept_scores=dict(type=f'{TORCHMETRICS}AveragePrecision', **COUNT),

@@ -1,4 +1,4 @@
-"""Write the saved work that tests/test_saved_work.py reads: ``python tests/saved/make.py`` in the root of the repository.
+"""Write the saved work that tests/test_saved_work.py reads: ``python tests/saved/make.py``.
 
 The files beside this script were written by commit a023cba. A later version has to read them. They are not written anew
 when the code changes; a new file is added when a version saves something else.
