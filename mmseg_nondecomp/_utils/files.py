@@ -75,14 +75,6 @@ def publish_folder(folder: Path, build: Callable[[Path], None], is_complete: Cal
     The content is built in a temporary sibling, which is renamed atomically: a killed build leaves nothing that looks
     finished. Other processes wait on a file lock. Where the file system has no locks, several processes may build, and
     the first to rename wins.
-
-    Args:
-        folder: The folder to publish.
-        build: Fill the empty folder that is passed to it.
-        is_complete: Return whether a folder holds everything that `build` makes.
-
-    Raises:
-        OSError: If the parent folder cannot be written.
     """
     if is_complete(folder):
         return

@@ -80,10 +80,6 @@ def _replace_loaders() -> None:
 def load_from_local(filename: str, map_location: Any = None) -> Any:
     """Load a checkpoint from a path, including the training state that MMEngine saves in it.
 
-    Args:
-        filename: Path of the checkpoint.
-        map_location: As in `torch.load`.
-
     Raises:
         FileNotFoundError: If there is no such file.
         PermissionError: If it cannot be read.
@@ -121,10 +117,6 @@ def _check_sums(filename: str) -> None:
 
 def load_from_url(url: str, **kwargs: Any) -> Any:
     """Download a checkpoint and load it with torch's own restrictions, which `torch.hub` lifts.
-
-    Args:
-        url: Address of the checkpoint.
-        **kwargs: As in `torch.hub.load_state_dict_from_url`.
 
     Raises:
         UnpicklingError: If the file holds more than weights. The message says what to do.

@@ -11,13 +11,6 @@ def strip_instructions(checkpoint: Any, source: str) -> Any:
     checkpoints deletes the files that the checkpoint names: the best one when a better one is saved, and the oldest
     ones. The text is removed. File names are kept only if they lie beside the checkpoint, where MMEngine itself puts
     these files, so that a resumed training deletes nothing else.
-
-    Args:
-        checkpoint: The loaded object; modified in place.
-        source: The path or address that it was loaded from.
-
-    Returns:
-        The same checkpoint.
     """
     # Statements, not methods: a pickle can put a `pop` of its own on an OrderedDict, but not a `__delitem__`.
     meta = _part(checkpoint, 'meta')

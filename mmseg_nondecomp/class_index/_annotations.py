@@ -34,11 +34,7 @@ class Annotations(Protocol):
 
 
 def annotations_of(dataset: Any, n_places: int) -> Annotations:
-    """Return the annotations of a data set that is not made of others.
-
-    Raises:
-        TypeError: If it has neither label maps nor categories.
-    """
+    """Return the annotations of a data set; raise TypeError if it has neither label maps nor categories."""
     if hasattr(dataset, 'full_init'):
         dataset.full_init()
     if not len(dataset):
@@ -103,11 +99,7 @@ class LabelMaps:
         return _hash([repr(meaning), *(os.path.abspath(file) for file in self.files)])
 
     def state(self) -> str:
-        """Return a hash of the sizes and times of the files, or of their names if they are remote.
-
-        Raises:
-            FileNotFoundError: If there is no such file.
-        """
+        """Return a hash of the sizes and times of the files, or of their names if they are remote."""
         backend = (getattr(self.dataset, 'backend_args', None) or {}).get('backend', 'local')
         return _hash(file if backend != 'local' or '://' in file else _size_and_time(file) for file in self.files)
 

@@ -22,11 +22,7 @@ def default_cache_dir() -> Path:
 
 
 def expanded(folder: Path) -> Path:
-    """Expand a leading ``~``.
-
-    Raises:
-        OSError: If the user has no home, as in many containers.
-    """
+    """Expand a leading ``~``; raise OSError if the user has no home, as in many containers."""
     try:
         return folder.expanduser()
     except RuntimeError as error:
@@ -42,12 +38,6 @@ def load_or_build(folder: Path, identity: str, state: str, build: Callable[[], C
     One process builds. Others wait for it without a limit of time and without a collective operation that could time
     out. The file appears under its name by one atomic rename. Each state of the annotations has its own file, since
     machines that share the folder may have copies of the data with different modification times.
-
-    Args:
-        folder: The folder of the cache.
-        identity: Name of the annotations.
-        state: Present state of the annotations.
-        build: Build the index.
 
     Raises:
         OSError: If there is no index yet and the folder cannot be written.

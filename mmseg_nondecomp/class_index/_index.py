@@ -133,8 +133,8 @@ class ClassIndex:
         return np.argsort(self.classes, kind='stable').astype(np.uint32)
 
     @cached_property
-    def _class_ends(self) -> np.ndarray:
-        return np.cumsum(self.images_per_class)
+    def _class_starts(self) -> np.ndarray:
+        return np.cumsum([0, *self.images_per_class])
 
     @cached_property
     def _row_of_entry(self) -> np.ndarray:
@@ -142,7 +142,7 @@ class ClassIndex:
 
     def entries_of(self, cls: int) -> np.ndarray:
         """Return the entries of a class, one for each image that holds it."""
-        return self._entries_by_class[self._class_ends[cls] - self.images_per_class[cls] : self._class_ends[cls]]
+        return self._entries_by_class[self._class_starts[cls] : self._class_starts[cls + 1]]
 
     def images_of(self, cls: int) -> np.ndarray:
         """Return the images that hold a class, as indices of the data set."""

@@ -8,19 +8,10 @@ from ._index import ImageClasses
 
 
 def classes_of_label_map(labels: np.ndarray, n_classes: int, ignore_index: int, n_places: int) -> ImageClasses:
-    """Return the classes of a label map with their numbers of pixels and some places of each.
+    """Return the classes of a label map [H, W] with their numbers of pixels and ``n_places`` places of each.
 
     The pixels are read as runs of one label in reading order; annotated images have few runs. The places of a class are
     spread evenly over its pixels in that order, so that no random number is needed.
-
-    Args:
-        labels: Integers of shape [H, W].
-        n_classes: The number of classes.
-        ignore_index: The label of pixels without a class.
-        n_places: Number of places to record of each class.
-
-    Raises:
-        ValueError: If the labels are no such map.
     """
     if labels.ndim != 2 or labels.dtype.kind not in 'iub':
         raise ValueError(f'A label map should hold integers [H, W]. Found {labels.dtype} of shape {labels.shape}.')

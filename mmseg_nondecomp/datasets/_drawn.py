@@ -12,18 +12,7 @@ from ._scene import SPLITS
 
 
 class DrawnDataset(BaseDataset):
-    """A data set of a split and a seed that has no files.
-
-    Args:
-        split: 'train' or 'val'.
-        seed: Seed of the images, at least 0.
-        size: Name and value of the parameter that gives the number of images, in all or of each class.
-        kwargs: Arguments of ``mmengine.dataset.BaseDataset``.
-
-    Raises:
-        TypeError: If an argument has the wrong type, or is the path of a file.
-        ValueError: If an argument is out of its range.
-    """
+    """A data set without files. ``size`` is the name and value of the parameter for the number of images."""
 
     def __init__(self, split: str, seed: int, size: tuple[str, int], kwargs: dict[str, Any]) -> None:
         check_integer(*size, 1)

@@ -39,9 +39,6 @@ def draw_scene(seed: int, split: str, index: int, size: int = 128) -> Scene:
         index: Number of the scene in its split, at least 0.
         size: Height and width in pixels.
 
-    Returns:
-        The scene.
-
     Example:
         >>> scene = draw_scene(seed=0, split='train', index=7)
         >>> scene.image.shape, scene.label.shape

@@ -54,17 +54,7 @@ def bar(u: Plane, v: Plane) -> Mask:
 
 
 def shape_mask(outline: Outline, size: int, center: tuple[float, float], radius: float, degrees: float) -> Mask:
-    """Rasterise a shape on a `size` by `size` image.
-
-    Args:
-        outline: The predicate of the shape.
-        size: Height and width of the image.
-        center: Column and row of the shape's centre, in pixels.
-        radius: The unit of the shape's own frame, in pixels.
-        degrees: Clockwise rotation of the shape.
-
-    Returns:
-        A boolean mask of shape `[size, size]`.
+    """Rasterise a shape on a `size` by `size` image, turned clockwise; `radius` is the unit of its frame in pixels.
 
     Example:
         >>> int(shape_mask(disk, 5, center=(2, 2), radius=1, degrees=0).sum())

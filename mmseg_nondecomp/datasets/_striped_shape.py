@@ -47,18 +47,9 @@ Image = NDArray[np.uint8]
 
 
 def draw_striped_shape(seed: int, split: str, index: int, label: int) -> Image:
-    """Draw an image of a class.
+    """Draw image number ``index`` of a split, RGB [32, 32, 3], with a shape of class ``label``.
 
     The steps are a plain ground, a blot of no meaning, the striped shape, light and noise.
-
-    Args:
-        seed: Seed of the data set, at least 0.
-        split: 'train' or 'val'; the two never share a random stream.
-        index: Number of the image in its split, at least 0.
-        label: The class, an index into `CLASSES`.
-
-    Returns:
-        RGB, of shape `[32, 32, 3]`.
 
     Example:
         >>> draw_striped_shape(seed=0, split='train', index=7, label=99).shape

@@ -61,18 +61,10 @@ class BoxedShapes(NamedTuple):
 
 
 def draw_boxed_shapes(seed: int, split: str, index: int) -> BoxedShapes:
-    """Draw an image with its boxes.
+    """Draw image number ``index`` of a split with its boxes.
 
     The steps are a plain ground, stripes and halves of disks and rings, which have no class, objects, light and noise.
     Colours and sizes are the same for all classes. Objects do not overlap, and each box is tight.
-
-    Args:
-        seed: Seed of the data set, at least 0.
-        split: 'train' or 'val'; the two never share a random stream.
-        index: Number of the image in its split, at least 0.
-
-    Returns:
-        The image, the boxes and the classes.
 
     Example:
         >>> drawn = draw_boxed_shapes(seed=0, split='train', index=1)

@@ -202,12 +202,7 @@ class _WithoutDoctype(ET.TreeBuilder):
 
 
 def divided(images: list[str], seed: int) -> dict[str, int]:
-    """Return the part of each image, 0, 1 or 2.
-
-    Args:
-        images: The image of each person.
-        seed: Seed of the order in which images are dealt.
-    """
+    """Return the part of each image, 0, 1 or 2, from the image of each person."""
     people = Counter(images)
     names = sorted(people)
     # Uniform variates, whose stream NumPy keeps stable; that of its permutations may change.

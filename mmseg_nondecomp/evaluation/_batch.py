@@ -26,11 +26,7 @@ class Batch:
 
 
 def batch_of_classes(specs: set[InputSpec], labels: Tensor, scores: Scores | None, target: Tensor) -> Batch:
-    """Return a batch of decided classes [N, *], scores [N, C, *] (None if none are needed) and true classes [N, *].
-
-    Raises:
-        ValueError: If there are no scores, but a metric needs them.
-    """
+    """Return a batch of decided classes [N, *], scores [N, C, *] (None if none are needed) and true classes [N, *]."""
     if scores is None:
         check_labels_suffice(specs)
         return Batch(dict.fromkeys(specs, (labels, target)), len(target))

@@ -8,19 +8,9 @@ OVERLAP = 0.5
 
 
 def hits(boxes: Tensor, scores: Tensor, labels: Tensor, true_boxes: Tensor, true_labels: Tensor) -> Tensor:
-    """Return whether each detection of an image is matched with an object of its class.
+    """Return whether each detection of an image is matched with an object of its class, bool [n].
 
     From the highest score down, each detection takes the remaining object with which it overlaps most.
-
-    Args:
-        boxes: Left, top, right and bottom edges of the detections, of shape [n, 4].
-        scores: Their scores, of shape [n].
-        labels: Their classes, of shape [n].
-        true_boxes: Edges of the objects, of shape [m, 4].
-        true_labels: Their classes, of shape [m].
-
-    Returns:
-        Bool, of shape [n].
 
     Example:
         >>> box = torch.tensor([[0.0, 0.0, 2.0, 2.0]])

@@ -22,11 +22,8 @@ INPUT_ERRORS = (IndexError, RuntimeError, TypeError, ValueError)
 class MetricSet:
     """Torchmetrics metrics by name, built from configs.
 
+    ``inputs`` has the kind of input of metrics, where their class does not determine it.
     No collective operation is called here: `state` returns the states to gather, and `merge` takes them.
-
-    Args:
-        metrics: Names with metrics or their configs, or a collection.
-        inputs: The kind of input of a metric, one of `KINDS` by name, where its class does not determine it.
     """
 
     def __init__(self, metrics: Any, inputs: Mapping[str, str] | None = None) -> None:

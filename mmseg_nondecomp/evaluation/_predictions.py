@@ -16,11 +16,7 @@ Samples = Sequence[Mapping[str, Any]]
 
 
 def batches_of(samples: Samples, specs: set[InputSpec]) -> list[Batch]:
-    """Convert the data samples of one batch to one batch for the metrics, or several if images differ in size.
-
-    Raises:
-        ValueError: If the samples are not of a known form, or lack an input of a metric.
-    """
+    """Convert the data samples of one batch to one batch for the metrics, or several if images differ in size."""
     if not samples:
         return []
     first = samples[0]
@@ -42,8 +38,8 @@ def stacked(parts: list[Tensor]) -> Tensor:
 
 
 def _of_mmseg(samples: Samples, specs: set[InputSpec]) -> list[Batch]:
-    _check_kinds(specs, ('labels', 'scores', 'logits'), 'label maps')
-    _check_forms(specs, ('classes', 'binary', 'channel'), 'one class a pixel')
+    _check(specs, 'kind', ('labels', 'scores', 'logits'), 'label maps')
+    _check(specs, 'form', ('classes', 'binary', 'channel'), 'one class a pixel')
     labels, logits, targets = [], [], []
     for sample in samples:
         decided = _data(sample, 'pred_sem_seg').squeeze(0).long()
@@ -69,7 +65,7 @@ def _of_mmseg(samples: Samples, specs: set[InputSpec]) -> list[Batch]:
 
 
 def _of_mmpretrain(samples: Samples, specs: set[InputSpec]) -> Batch:
-    _check_kinds(specs, ('labels', 'scores', 'logits'), 'classes of images')
+    _check(specs, 'kind', ('labels', 'scores', 'logits'), 'classes of images')
     if 'pred_score' not in samples[0]:
         check_labels_suffice(specs)  # first, since a metric of several labels needs no single label
         labels = _one_label(samples, 'pred_label')
@@ -108,14 +104,15 @@ def _several_labels(sample: Mapping[str, Any], scores: Tensor) -> Tensor:
 
 
 def _of_mmdet(samples: Samples, specs: set[InputSpec]) -> list[Batch]:
-    _check_kinds(
+    _check(
         specs,
+        'kind',
         ('instances', 'scores', 'logits'),
         'boxes, whose true class depends on how they are matched; torchmetrics.detection.MeanAveragePrecision matches '
         'them itself, and metrics of two classes that take scores are given those of boxes that are right or wrong',
     )
     of_matches = {spec for spec in specs if spec.kind != 'instances'}
-    _check_forms(of_matches, ('binary', 'channel'), 'boxes, which are right or wrong')
+    _check(of_matches, 'form', ('binary', 'channel'), 'boxes, which are right or wrong')
     pairs = [_instances(sample) for sample in samples]
     if not of_matches:
         preds, target = map(list, zip(*pairs, strict=True))
@@ -184,13 +181,9 @@ def _data(sample: Mapping[str, Any], key: str) -> Tensor:
     return sample[key]['data']
 
 
-def _check_kinds(specs: set[InputSpec], kinds: tuple[str, ...], what: str) -> None:
-    unknown = {spec.kind for spec in specs} - set(kinds)
+def _check(specs: set[InputSpec], part: str, known: tuple[str, ...], what: str) -> None:
+    """Raise ValueError if the kind or the form of an input is not known for these predictions."""
+    unknown = ' and '.join(sorted({getattr(spec, part) for spec in specs} - set(known)))
     if unknown:
-        raise ValueError(f'The predictions are {what}. Found metrics that need {" and ".join(sorted(unknown))}.')
-
-
-def _check_forms(specs: set[InputSpec], forms: tuple[str, ...], what: str) -> None:
-    unknown = {spec.form for spec in specs} - set(forms)
-    if unknown:
-        raise ValueError(f'The predictions are {what}. Found metrics of {" and ".join(sorted(unknown))} form.')
+        metrics = f'that need {unknown}' if part == 'kind' else f'of {unknown} form'
+        raise ValueError(f'The predictions are {what}. Found metrics {metrics}.')

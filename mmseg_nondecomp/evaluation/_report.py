@@ -15,9 +15,6 @@ class Report:
     Args:
         values: The values of metrics, by name.
         classes: The names of the classes, or None.
-
-    Raises:
-        ValueError: If two values have the same name.
     """
 
     def __init__(self, values: Mapping[str, Any], classes: Sequence[str] | None) -> None:

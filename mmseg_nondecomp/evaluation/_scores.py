@@ -8,10 +8,6 @@ class Scores:
     """Scores [N, C, *] of a model, converted to probabilities or logits on request.
 
     With one channel they are the scores of class 1 of two.
-
-    Args:
-        values: The scores, of shape [N, C, *].
-        are_probabilities: Whether softmax, or sigmoid for one channel, was applied already.
     """
 
     def __init__(self, values: Tensor, are_probabilities: bool) -> None:

@@ -16,16 +16,7 @@ LOSSES = ('loss_decode', 'loss_module')
 
 
 class LossInputsHook(Hook):
-    """A hook that is called with the inputs of the losses of a head; there is no second forward pass.
-
-    Args:
-        interval: Number of iterations between two reports.
-        head: The head in the model, with dots if it is a part of another module. Of a cascade it is the last.
-        loss: The index of the loss whose logits decide, if the losses of the head have different logits.
-
-    Raises:
-        ValueError: If an argument is out of its range; before training, if the model has no such head or loss.
-    """
+    """A hook that is called with the inputs of the losses of a head, without a second forward pass."""
 
     priority = 'NORMAL'
 

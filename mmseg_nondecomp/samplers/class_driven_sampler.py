@@ -111,12 +111,7 @@ class ClassDrivenSampler(Sampler):
 
 
 class Permutations:
-    """An endless sequence of random orders of ``n`` items with random access.
-
-    Args:
-        seed: Seed of the orders.
-        n: Number of items.
-    """
+    """An endless sequence of random orders of ``n`` items with access to any position."""
 
     def __init__(self, seed: tuple[int, ...], n: int) -> None:
         self.seed = seed

@@ -129,11 +129,7 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         return {'since': self._since, 'iou': self._iou}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Load the state of a sampler.
-
-        Raises:
-            ValueError: If it has another number of classes, or is no such state.
-        """
+        """Load the state of a sampler; raise ValueError if it is of other classes or no such state."""
         since, iou = state['since'], state['iou']
         n_classes = len(iou[0]) if iou else 0
         if n_classes != self.index.n_classes:

@@ -18,6 +18,7 @@ from torch import nn, serialization
 
 pytest.importorskip('mmengine')
 
+from checkpoints.pickled import Call, load, save
 from mmengine.config import ConfigDict
 from mmengine.config.utils import MODULE2PACKAGE
 from mmengine.logging import HistoryBuffer
@@ -32,12 +33,6 @@ pytestmark = pytest.mark.skipif(
     torch.__version__ < '2.6', reason='older versions do not restrict `torch.load` by default'
 )
 RECONSTRUCT = np.array([0]).__reduce__()[0]
-load = partial(CheckpointLoader.load_checkpoint, logger='silent')
-
-
-@pytest.fixture(autouse=True)
-def applied():
-    adapt_mmengine()
 
 
 class Model(BaseModel):
@@ -99,23 +94,8 @@ def trained(tmp_path_factory):
     return runner, str(work_dir / 'iter_2.pth')
 
 
-class Call:
-    """Pickled as the call of a function, followed by `__setstate__(state)` if there is one."""
-
-    def __init__(self, function, *args, state=None):
-        self.reduced = (function, args) if state is None else (function, args, state)
-
-    def __reduce__(self):
-        return self.reduced
-
-
 class Subclass(HistoryBuffer):
     pass
-
-
-def save(path, content):
-    torch.save({'state_dict': {'weight': torch.ones(2)}, 'extra': content}, path)
-    return str(path)
 
 
 def test_resume(trained, tmp_path):

@@ -8,31 +8,15 @@ import torch
 
 pytest.importorskip('mmengine')
 
+from checkpoints.pickled import Call, load, save
 from mmengine.config import ConfigDict
 from mmengine.logging import HistoryBuffer
-from mmengine.runner import CheckpointLoader
 
-from mmseg_nondecomp.checkpoints import adapt_mmengine
+import mmseg_nondecomp  # noqa: F401  adapts MMEngine
 
 pytestmark = pytest.mark.skipif(
     torch.__version__ < '2.6', reason='older versions do not restrict `torch.load` by default'
 )
-
-
-class Call:
-    """Pickled as the call of a function, followed by `__setstate__(state)` if there is one."""
-
-    def __init__(self, function, *args, state=None):
-        self.reduced = (function, args) if state is None else (function, args, state)
-
-    def __reduce__(self):
-        return self.reduced
-
-
-def loaded(path, content):
-    adapt_mmengine()
-    torch.save({'extra': content}, path)
-    return CheckpointLoader.load_checkpoint(str(path), logger='silent')['extra']
 
 
 def laughs(depth):
@@ -44,7 +28,7 @@ def laughs(depth):
 
 
 def test_a_list_of_lists_is_not_copied_for_each_of_its_places(tmp_path):
-    found = loaded(tmp_path / 'a.pth', Call(ConfigDict, {'a': laughs(12)}))
+    found = load(save(tmp_path / 'a.pth', Call(ConfigDict, {'a': laughs(12)})))['extra']
     assert type(found) is ConfigDict
     assert found['a'][0] is found['a'][9]
 
@@ -53,18 +37,18 @@ def test_a_list_of_lists_is_not_copied_for_each_of_its_places(tmp_path):
 def test_a_history_is_two_arrays_of_numbers(tmp_path, history):
     state = {'_log_history': history, '_count_history': history, 'max_length': 10}
     with pytest.raises(UnpicklingError, match='two arrays of numbers'):
-        loaded(tmp_path / 'a.pth', Call(HistoryBuffer, state=state))
+        load(save(tmp_path / 'a.pth', Call(HistoryBuffer, state=state)))['extra']
 
 
 @pytest.mark.parametrize('size', [1, 1 << 40, [1]])
 def test_bytes_are_those_of_an_empty_array_alone(tmp_path, size):
     with pytest.raises(UnpicklingError, match='cannot be loaded'):
-        loaded(tmp_path / 'a.pth', Call(bytes, size))
+        load(save(tmp_path / 'a.pth', Call(bytes, size)))['extra']
 
 
 def test_a_config_is_as_it_was(tmp_path):
     given = ConfigDict(a=[ConfigDict(b=1), {'c': (2, {'d': 3})}], e=ConfigDict(f=None))
-    found = loaded(tmp_path / 'a.pth', given)
+    found = load(save(tmp_path / 'a.pth', given))['extra']
     assert found == given
     assert found.a[1].c[1].d == 3
     assert found.e.f is None

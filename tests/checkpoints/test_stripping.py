@@ -13,17 +13,11 @@ from mmengine.hooks import Hook
 from mmengine.model import BaseModel
 from mmengine.runner import CheckpointLoader, Runner
 
-from mmseg_nondecomp.checkpoints import adapt_mmengine
 from mmseg_nondecomp.checkpoints._stripping import strip_instructions
 
 pytestmark = pytest.mark.skipif(
     torch.__version__ < '2.6', reason='older versions do not restrict `torch.load` by default'
 )
-
-
-@pytest.fixture(autouse=True)
-def applied():
-    adapt_mmengine()
 
 
 class Model(BaseModel):

@@ -215,31 +215,33 @@ def test_lists_of_different_people_are_refused(root: Path, drawn: dict):
         VOCActions(root)
 
 
-def test_objects_that_are_no_people_are_named(root: Path, drawn: dict):
-    rewrite(root, '<name>person</name>', '<name>sheep</name>')
-    with pytest.raises(ValueError, match=f"{KEY[0]}.xml .* person with a box as object 2. Found 'sheep' with a box"):
-        parts(root)
-
-
-def test_people_without_a_box_are_named(root: Path, drawn: dict):
-    """The box of a part of the body does not serve."""
-    rewrite(root, '</part><bndbox>', '</part><point>')
-    rewrite(root, '</bndbox></object></annotation>', '</point></object></annotation>')
-    with pytest.raises(ValueError, match=f"{KEY[0]}.xml .* person with a box as object 2. Found 'person' without"):
-        parts(root)
-
-
-def test_numbers_without_an_object_are_named(root: Path, drawn: dict):
-    rewrite(root, '<object><name>person', '<shape><name>person')
-    rewrite(root, '</object></annotation>', '</shape></annotation>')
-    with pytest.raises(ValueError, match=f'{KEY[0]}.xml should have an object 2. Found 1 objects'):
-        parts(root)
-
-
-def test_boxes_without_an_edge_are_named(root: Path, drawn: dict):
-    rewrite(root, '</part><bndbox><xmax>', '</part><bndbox><width>')
-    rewrite(root, '</xmax><xmin>', '</width><xmin>')
-    with pytest.raises(ValueError, match=r'box of object 2 as xmin <= xmax and ymin <= ymax. Found .*, nan and'):
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ([('<name>person</name>', '<name>sheep</name>')], "person with a box as object 2. Found 'sheep' with a box"),
+        (  # the box of a part of the body does not count
+            [
+                ('</part><bndbox>', '</part><point>'),
+                ('</bndbox></object></annotation>', '</point></object></annotation>'),
+            ],
+            "person with a box as object 2. Found 'person' without",
+        ),
+        (
+            [('<object><name>person', '<shape><name>person'), ('</object></annotation>', '</shape></annotation>')],
+            'should have an object 2. Found 1 objects',
+        ),
+        (
+            [('</part><bndbox><xmax>', '</part><bndbox><width>'), ('</xmax><xmin>', '</width><xmin>')],
+            'box of object 2 as xmin <= xmax and ymin <= ymax. Found .*, nan and',
+        ),
+        ([('</annotation>', '')], 'should be XML. Found: no element found'),
+    ],
+    ids=['no person', 'no box', 'no object', 'no edge', 'damaged'],
+)
+def test_wrong_annotations_are_named(root: Path, drawn: dict, changes: list, message: str):
+    for old, new in changes:
+        rewrite(root, old, new)
+    with pytest.raises(ValueError, match=f'{KEY[0]}.xml .*{message}'):
         parts(root)
 
 
@@ -251,10 +253,4 @@ def test_document_types_are_refused_unread(root: Path, drawn: dict, doctype: str
     path = annotation(root)
     path.write_text(doctype + path.read_text())
     with pytest.raises(ValueError, match=f'{KEY[0]}.xml should be XML. Found: a document type, where .* have none'):
-        parts(root)
-
-
-def test_damaged_annotations_are_named(root: Path, drawn: dict):
-    rewrite(root, '</annotation>', '')
-    with pytest.raises(ValueError, match=f'{KEY[0]}.xml should be XML. Found: no element found'):
         parts(root)

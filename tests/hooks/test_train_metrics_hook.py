@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from hooks.pixels import BINARY, NAMES, Pixels, after_iteration, head, logged, random_batch, started, trained
+from hooks.pixels import BINARY, LOVASZ, NAMES, Pixels, after_iteration, head, logged, random_batch, started, trained
 from processes import find_as_a_process, found_by_ranks
 from torch import nn
 from torchmetrics.classification import (
@@ -120,7 +120,7 @@ def test_two_processes_compute_the_values_of_one(tmp_path):
 
 def iteration(rank, world_size):
     """The log after an iteration on this process's part of the batch."""
-    model = Pixels()
+    model = Pixels(head(LOVASZ))
     hook = started_with(model)
     logits, labels = random_batch()
     model.decode_head.loss_decode(logits.chunk(world_size)[rank], labels.chunk(world_size)[rank])

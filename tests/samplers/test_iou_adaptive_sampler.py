@@ -136,15 +136,13 @@ class Echo:
 
 
 class TestMistakes:
-    @pytest.mark.parametrize('uniform', [-0.1, 1.1, float('nan')])
-    def test_uniform(self, uniform):
-        with pytest.raises(ValueError, match='`uniform`'):
-            IoUAdaptiveSampler(DATA, uniform=uniform)
-
-    @pytest.mark.parametrize('epsilon', [0, -1, float('inf'), float('nan')])
-    def test_epsilon(self, epsilon):
-        with pytest.raises(ValueError, match='`epsilon`'):
-            IoUAdaptiveSampler(DATA, epsilon=epsilon)
+    @pytest.mark.parametrize(
+        ('name', 'value'),
+        [*(('uniform', v) for v in (-0.1, 1.1, np.nan)), *(('epsilon', v) for v in (0, -1, np.inf, np.nan))],
+    )
+    def test_arguments(self, name, value):
+        with pytest.raises(ValueError, match=f'`{name}`'):
+            IoUAdaptiveSampler(DATA, **{name: value})
 
     @pytest.mark.parametrize('iou', [[0.5, 0.5], [0.5, 0.5, 1.1], [[0.5] * 3], [0.5, 0.5, -0.1]])
     def test_iou(self, iou):

@@ -1,4 +1,4 @@
-"""The report of a comparison: numbers as JSON, tables as Markdown, and everything on one page of HTML."""
+"""Report of a comparison: numbers as JSON, tables as Markdown, and all of it as one page of HTML."""
 
 import json
 import platform
@@ -25,7 +25,7 @@ HOW_TO_READ = (
 
 
 def write_report(comparison: Comparison, out: Path, title: str, command: str) -> Path:
-    """Write ``results.json``, ``results.md`` and ``report.html``; gives the last one."""
+    """Write ``results.json``, ``results.md`` and ``report.html``; return the path of the last one."""
     out.mkdir(parents=True, exist_ok=True)
     tables = {schedule: score_rows(comparison, schedule) for schedule in comparison.schedules}
     document = {
@@ -42,7 +42,7 @@ def write_report(comparison: Comparison, out: Path, title: str, command: str) ->
 
 
 def metadata(comparison: Comparison) -> dict[str, Any]:
-    """What one needs to know to read the numbers."""
+    """Return versions, seeds and lengths of the trainings."""
 
     def installed(name: str) -> str | None:
         try:
@@ -53,7 +53,7 @@ def metadata(comparison: Comparison) -> dict[str, Any]:
     openmmlab = ('mmengine', 'mmcv', 'mmsegmentation')
     packages = ('torch', 'torchmetrics', *openmmlab, *(f'onedl-{name}' for name in openmmlab))
     return {
-        **{name: found for name in packages if (found := installed(name))},
+        **{name: number for name in packages if (number := installed(name))},
         'python': platform.python_version(),
         'machine': platform.machine(),
         'seeds': comparison.seeds,
@@ -65,7 +65,7 @@ def metadata(comparison: Comparison) -> dict[str, Any]:
 
 
 def text_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]]) -> str:
-    """All tables, for a README or a terminal."""
+    """Return all tables, for a README or a terminal."""
     parts = []
     for schedule, rows in tables.items():
         parts.append(f'## {schedule.capitalize()} schedule: {comparison.iterations(schedule)} iterations')
@@ -73,9 +73,9 @@ def text_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]])
     return '\n\n'.join([*parts, HOW_TO_READ]) + '\n'
 
 
-@rc_context({'text.parse_math': False})  # Names may have dollars.
+@rc_context({'text.parse_math': False})  # Names may contain dollar signs.
 def html_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]], title: str, command: str) -> str:
-    """The page with all tables and pictures."""
+    """Return the page with all tables and pictures."""
     page = Page(title)
     page.text(HOW_TO_READ)
     for schedule, rows in tables.items():
@@ -100,7 +100,7 @@ def html_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]],
 
 
 def compare_classes(page: Page, comparison: Comparison, schedule: str) -> None:
-    """Which classes gain and which lose."""
+    """Add the gains and losses of the classes."""
     page.heading('Classes', 3)
     if len(comparison.configs) > len({comparison.base_of(name) for name in comparison.configs}):
         page.figure(
@@ -111,7 +111,7 @@ def compare_classes(page: Page, comparison: Comparison, schedule: str) -> None:
 
 
 def show_predictions(page: Page, comparison: Comparison, schedule: str) -> None:
-    """Images on the way, and where each config wins and loses."""
+    """Add predictions during training, and the images with the largest gains and losses of each config."""
     seed = comparison.seeds[0]
     page.heading('Predictions', 3)
     last = comparison.trainings[0].last
@@ -138,7 +138,7 @@ def show_predictions(page: Page, comparison: Comparison, schedule: str) -> None:
 
 
 def training_rows(comparison: Comparison) -> Sequence[dict[str, Any]]:
-    """One row for each training."""
+    """Return one row for each training."""
     return [
         {
             'training': trained['name'],
