@@ -307,7 +307,7 @@ def test_a_file_that_may_not_be_read_is_not_damaged(tmp_path, monkeypatch):
 
 
 def test_a_sparse_tensor_is_checked(server, tmp_path):
-    """Its indices lead to memory, which torch looks at only where it is asked to."""
+    """Its indices lead to memory; torch checks them only on request."""
     outside = torch.sparse_coo_tensor([[0, 1 << 40]], [1.0, 1.0], (1 << 41,), check_invariants=True)
     path = save(tmp_path / 'a.pth', torch.sparse_coo_tensor([[0, 1]], [1.0, 1.0], (2,)))
     assert load(path)['extra'].to_dense().tolist() == [1, 1]

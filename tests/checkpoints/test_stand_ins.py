@@ -1,4 +1,4 @@
-"""What answers for names in a pickle takes no more memory than the file has numbers for it."""
+"""The stand-ins for names in a pickle allocate no more memory than the file has data."""
 
 from pickle import UnpicklingError
 

@@ -1,4 +1,4 @@
-"""A checkpoint that is resumed decides about no code and about no file of others."""
+"""A resumed checkpoint runs no code and deletes no file of others."""
 
 import uuid
 from collections import OrderedDict
@@ -30,7 +30,7 @@ class Model(BaseModel):
 
 
 class Score(Hook):
-    """Has a score that grows, so that each validation finds a best checkpoint."""
+    """A score that grows, so that each validation has a new best checkpoint."""
 
     def after_val_epoch(self, runner, metrics=None):
         metrics['score'] = runner.iter

@@ -149,7 +149,7 @@ def test_progress_is_shown(folder, tmp_path, capsys):
     assert 'counting classes: 40/40' in capsys.readouterr().err
 
 
-def test_label_that_is_no_class_is_told_once(folder, tmp_path):
+def test_a_label_that_is_no_class_warns_once(folder, tmp_path):
     for name in ('03', '05'):
         cv2.imwrite(str(folder / 'labels' / f'{name}.png'), np.full((4, 4), 9, np.uint8))
     with pytest.warns(UserWarning, match=r'Label 9 of .*03\.png.* none of the 4 classes') as said:

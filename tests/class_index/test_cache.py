@@ -14,7 +14,7 @@ INDEX = index_of(MAPS)
 
 
 class Builder:
-    """Builds the index, and counts how often it is asked to."""
+    """Build the index and count the calls."""
 
     calls = 0
 

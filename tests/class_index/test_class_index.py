@@ -33,7 +33,7 @@ def same(one, other):
     )
 
 
-def test_what_it_tells():
+def test_counts_images_and_places():
     index = index_of(MAPS)
     assert len(index) == 3
     assert index.n_classes == 4

@@ -1,4 +1,4 @@
-"""The data set: built once, whatever happens, and read by stock code."""
+"""The data set is built once and read by stock code."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _mmseg_scope(request: pytest.FixtureRequest):
 
 
 def names(root: Path) -> list[str]:
-    """What a user sees in `data_root`."""
+    """The visible names in `data_root`."""
     return sorted(path.name for path in root.iterdir() if not path.name.startswith('.'))
 
 

@@ -17,7 +17,7 @@ def images(n=2):
     return logits, logits.argmax(1), torch.randint(3, (n, 4, 5), generator=generator)
 
 
-def test_each_need_has_what_it_says():
+def test_each_input_has_its_kind():
     logits, labels, target = images()
     batch = batch_of_classes({LABELS, SCORES, LOGITS}, labels, Scores(logits, are_probabilities=False), target)
     assert batch.size == 2
@@ -28,17 +28,17 @@ def test_each_need_has_what_it_says():
 
 def test_decided_classes_need_no_scores():
     _, labels, target = images()
-    needs = {LABELS, InputSpec('labels', 'binary')}
-    assert not needs_scores(needs)
-    assert_close(batch_of_classes(needs, labels, None, target).inputs, dict.fromkeys(needs, (labels, target)))
+    specs = {LABELS, InputSpec('labels', 'binary')}
+    assert not needs_scores(specs)
+    assert_close(batch_of_classes(specs, labels, None, target).inputs, dict.fromkeys(specs, (labels, target)))
 
 
-@pytest.mark.parametrize('need', [SCORES, LOGITS, InputSpec('scores', 'binary'), MULTILABEL], ids=str)
-def test_scores_that_are_needed_and_not_there(need):
+@pytest.mark.parametrize('spec', [SCORES, LOGITS, InputSpec('scores', 'binary'), MULTILABEL], ids=str)
+def test_scores_that_are_needed_and_not_there(spec):
     _, labels, target = images()
-    assert needs_scores({LABELS, need})
+    assert needs_scores({LABELS, spec})
     with pytest.raises(ValueError, match='metrics need scores, but the data samples hold none'):
-        batch_of_classes({LABELS, need}, labels, None, target)
+        batch_of_classes({LABELS, spec}, labels, None, target)
 
 
 def test_first_images():

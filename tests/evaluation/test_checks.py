@@ -1,4 +1,4 @@
-"""Metrics for other classes than the data have are told with their names."""
+"""Errors for metrics and data of different classes name the metric."""
 
 import pytest
 import torch
@@ -84,8 +84,8 @@ def test_two_classes_that_a_metric_does_not_name():
         check_batch('a', BinaryAccuracy(), InputSpec('labels', 'binary'), decided, target, set())
 
 
-def test_a_metric_that_does_not_ignore_is_told_beside_one_that_does():
-    """What was found right for one metric is not taken to be right for another."""
+def test_a_metric_that_does_not_ignore_is_an_error_beside_one_that_does():
+    """Labels that are valid for one metric need not be valid for another."""
     decided, target, checked = torch.tensor([0, 1, 1]), torch.tensor([0, 1, 255]), set()
     check_batch('some', MulticlassAccuracy(2, ignore_index=255), InputSpec('labels'), decided, target, checked)
     with pytest.raises(ValueError, match=r"'all' .* Found 255 in the ground truth"):

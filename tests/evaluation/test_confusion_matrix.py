@@ -37,18 +37,18 @@ def test_state_is_that_of_an_update(kind, average, ignore_index):
     settings = {} if average == 'default' else dict(average=average)
     settings |= dict(beta=2.0) if kind == 'FBetaScore' else {}
     metric = getattr(C, f'Multiclass{kind}')(num_classes=5, ignore_index=ignore_index, **settings)
-    pairs = confusion_matrix_of(metric, LABELS)
-    assert pairs == ConfusionMatrix(5, ignore_index)
+    matrix = confusion_matrix_of(metric, LABELS)
+    assert matrix == ConfusionMatrix(5, ignore_index)
     decided, target = labels(1 if ignore_index is None else ignore_index)
     metric.update(decided, target)
-    state = metric_state(metric, pairs.count(decided, target))
+    state = metric_state(metric, matrix.count(decided, target))
     assert has_state(metric, state)
     metric.update(decided, target)
     assert not has_state(metric, state)
 
 
 @pytest.mark.parametrize(
-    ('metric', 'need'),
+    ('metric', 'spec'),
     [
         (C.MulticlassAccuracy(5), InputSpec('scores')),
         (C.MulticlassAccuracy(5, multidim_average='samplewise'), LABELS),
@@ -57,8 +57,8 @@ def test_state_is_that_of_an_update(kind, average, ignore_index):
     ],
     ids=str,
 )
-def test_others_count_for_themselves(metric, need):
-    assert confusion_matrix_of(metric, need) is None
+def test_others_count_for_themselves(metric, spec):
+    assert confusion_matrix_of(metric, spec) is None
 
 
 def test_metrics_of_users_count_for_themselves():
@@ -68,7 +68,7 @@ def test_metrics_of_users_count_for_themselves():
     assert confusion_matrix_of(Mine(5), LABELS) is None
 
 
-def test_pairs():
+def test_confusion_matrix():
     decided = torch.tensor([0, 1, 1, 2, 2])
     target = torch.tensor([0, 1, 2, 2, 9])
     assert count_pairs(decided, target, 3).tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]

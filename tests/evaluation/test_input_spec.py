@@ -55,7 +55,7 @@ def test_something_else_can_be_asked_for():
     assert input_spec_of('a', torchmetrics.MeanSquaredError(), 'labels') == InputSpec('labels')
 
 
-def test_unknown_metrics_have_to_be_told():
+def test_unknown_metrics_need_inputs():
     with pytest.raises(ValueError, match=r"'a' \(MeanSquaredError\) may take .*`inputs=dict\(a='labels'\)`"):
         input_spec_of('a', torchmetrics.MeanSquaredError(), None)
 

@@ -1,4 +1,4 @@
-"""What the three toolboxes predict; MMPretrain's samples are dicts here, since it is not in this environment."""
+"""Predictions of the three toolboxes; samples of MMPretrain are dicts, since it is not in this environment."""
 
 import pytest
 import torch
@@ -14,8 +14,8 @@ MULTILABEL = InputSpec('labels', 'multilabel')
 INSTANCES = InputSpec('instances')
 
 
-def inputs(samples, *needs):
-    [batch] = batches_of(samples, set(needs))
+def inputs(samples, *specs):
+    [batch] = batches_of(samples, set(specs))
     assert batch.size == len(samples)
     return batch.inputs
 
@@ -50,7 +50,7 @@ class TestMMSegmentation:
         assert set(inputs(samples, LABELS)) == {LABELS}
 
     def test_one_channel(self):
-        """MMSegmentation hands over sigmoids then, and decides at a threshold of its own, 0.3."""
+        """MMSegmentation returns sigmoids for one channel, and decides at its own threshold, 0.3."""
         p = torch.rand(1, 4, 5)
         target = (torch.rand(1, 4, 5) > 0.5).long()
         sample = self.sample(p, (p > 0.3).to(p), target)
@@ -96,9 +96,9 @@ class TestMMPretrain:
             inputs(samples, LABELS)
 
     def test_no_ground_truth(self):
-        for need in (LABELS, MULTILABEL):
+        for spec in (LABELS, MULTILABEL):
             with pytest.raises(ValueError, match='`gt_label`'):
-                inputs([dict(pred_score=torch.rand(3))], need)
+                inputs([dict(pred_score=torch.rand(3))], spec)
 
 
 class TestMMDetection:
@@ -128,7 +128,7 @@ class TestMMDetection:
             inputs([self.sample()], LABELS)
 
     def test_scores_of_right_and_wrong_boxes(self):
-        """The second finds what the first has found; the third lies where nothing counts, the fourth on nothing."""
+        """The second box has the object of the first; the third lies in an ignored region, the fourth on no object."""
         box = torch.tensor([[0.0, 0.0, 4.0, 4.0]])
         sample = SegDataSample()
         sample.pred_instances = InstanceData(
@@ -138,12 +138,12 @@ class TestMMDetection:
         )
         sample.gt_instances = InstanceData(bboxes=box, labels=torch.tensor([1]))
         sample.ignored_instances = InstanceData(bboxes=box + 11, labels=torch.tensor([2]))
-        needs = InputSpec('scores', 'binary'), InputSpec('logits', 'channel'), INSTANCES
-        found = inputs([sample.to_dict()], *needs)
-        scores, is_hit = found[needs[0]]
+        specs = InputSpec('scores', 'binary'), InputSpec('logits', 'channel'), INSTANCES
+        found = inputs([sample.to_dict()], *specs)
+        scores, is_hit = found[specs[0]]
         assert_close(scores, torch.tensor([0.9, 0.8, 0.6]))
         assert is_hit.tolist() == [1, 0, 0]
-        assert_close(found[needs[1]][0], torch.tensor([0.9, 0.8, 0.6]).logit().unsqueeze(1))
+        assert_close(found[specs[1]][0], torch.tensor([0.9, 0.8, 0.6]).logit().unsqueeze(1))
         assert len(found[INSTANCES][0]) == 1
 
     def test_images_of_boxes_are_batches_of_their_own(self):

@@ -19,7 +19,7 @@ BINARY = dict(num_classes=2, out_channels=1, loss=dict(type='LossMaxPooling', pi
 
 
 def head(loss=CROSS_ENTROPY, **settings):
-    """A decode head on the image itself, of three classes unless told otherwise."""
+    """A decode head on the image itself, of three classes by default."""
     defaults = dict(in_channels=1, channels=4, num_convs=1, concat_input=False, num_classes=3, norm_cfg=None)
     return FCNHead(**(defaults | dict(dropout_ratio=0, loss_decode=loss) | settings))
 

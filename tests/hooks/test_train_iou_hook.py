@@ -1,4 +1,4 @@
-"""The IoU of training, by a real Runner wherever the clock matters, and by two processes."""
+"""The IoU of training, by a real Runner and by two processes."""
 
 from types import SimpleNamespace
 

@@ -84,7 +84,7 @@ class TestStream:
 
 
 @SAMPLERS
-def test_built_from_a_config_that_says_shuffle(cls):
+def test_built_from_a_config_with_shuffle(cls):
     """As MMEngine merges a sampler into that of a base config."""
     settings = dict(type=cls.__name__, shuffle=True)
     samplers = pytest.importorskip('mmengine.registry').DATA_SAMPLERS

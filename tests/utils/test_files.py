@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mmseg_nondecomp._utils import files
 from mmseg_nondecomp._utils.files import WEEK, locked, publish_folder, remove_leftovers, temporary_prefix
 
 HOLD = """
@@ -99,6 +100,13 @@ class TestLock:
             assert not is_locked
         with pytest.raises(KeyError), locked(path):
             raise KeyError
+
+    def test_an_older_filelock_without_the_option_serves(self, path, monkeypatch):
+        present = files.FileLock
+        monkeypatch.setattr(files, 'FileLock', lambda path: present(path))
+        with locked(path) as is_locked:
+            assert is_locked
+            assert not is_free(path)
 
     def test_a_file_that_may_not_be_opened_is_an_error(self, path, monkeypatch):
         def forbidden(*_, **__):

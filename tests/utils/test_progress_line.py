@@ -39,6 +39,6 @@ def test_a_terminal_gets_one_line_that_changes(capsys, clock, monkeypatch):
     ]
 
 
-def test_nothing_to_do_says_nothing(capsys):
+def test_nothing_to_do_prints_nothing(capsys):
     assert list(progress([], 0, 'things')) == []
     assert capsys.readouterr().err == ''
