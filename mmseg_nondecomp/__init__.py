@@ -1,6 +1,6 @@
 """Losses for OpenMMLab and PyTorch that train a model on the measure it is judged by.
 
-Importing the package registers its components by name in MMEngine's root registries, where MMEngine is installed.
+Importing the package registers its components by name in MMEngine's root registries if MMEngine is installed.
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -46,7 +46,6 @@ __all__ = [
     'index_classes',
 ]
 
-# The names that are there only with a package of OpenMMLab, and which it is.
 NEEDS = {
     'DualAscentHook': 'MMEngine',
     'GroupLabelNoise': 'MMCV',
@@ -57,22 +56,17 @@ NEEDS = {
     'TrainIoUHook': 'MMEngine',
     'TrainMetricsHook': 'MMEngine',
 }
+"""Public names that need a package of OpenMMLab, and the package."""
 
 if HAS_MMENGINE:
-    from mmseg_nondecomp import compat
+    from mmseg_nondecomp.checkpoints import adapt_mmengine
     from mmseg_nondecomp.evaluation import TorchMetricsEvaluator
     from mmseg_nondecomp.hooks import DualAscentHook, LossWeightHook, TrainIoUHook, TrainMetricsHook
     from mmseg_nondecomp.segmentors import TiledSegmentor
 
-    compat.apply()
-    __all__ += [
-        'DualAscentHook',
-        'LossWeightHook',
-        'TiledSegmentor',
-        'TorchMetricsEvaluator',
-        'TrainIoUHook',
-        'TrainMetricsHook',
-    ]
+    adapt_mmengine()
+    __all__ += ['DualAscentHook', 'LossWeightHook', 'TrainIoUHook', 'TrainMetricsHook']
+    __all__ += ['TiledSegmentor', 'TorchMetricsEvaluator']
 
 if HAS_MMCV:
     from mmseg_nondecomp.transforms import GroupLabelNoise, RandomCropOnClass

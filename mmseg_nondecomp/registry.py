@@ -1,6 +1,6 @@
-"""MMEngine's root registries, or stand-ins that register nothing where MMEngine is not installed.
+"""MMEngine's root registries, or replacements that register nothing if MMEngine is not installed.
 
-What is registered in the root is found by its bare name from mmseg, mmdet and mmpretrain alike.
+Components of the root registries are found by their bare names from mmseg, mmdet and mmpretrain.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ if HAS_MMENGINE:
 else:
 
     class _NoRegistry:
-        """Leaves classes as they are, and says what is missing when one is asked for by name."""
+        """Registry that registers nothing and raises when it builds."""
 
         def register_module(self, *args: Any, **kwargs: Any) -> Callable[[T], T]:
             return lambda cls: cls

@@ -1,4 +1,4 @@
-"""What importing the package needs, and what it leaves alone. Each test is a process of its own."""
+"""Imports of the package and of its dependencies. Each test runs in a new process."""
 
 import os
 import subprocess

@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 kind=${1:-core}
-tests=(tests/losses tests/metrics tests/samplers tests/class_index tests/test_file_lock.py tests/test_progress.py)
+tests=(tests/losses tests/metrics tests/samplers tests/class_index tests/utils)
 case $kind in
     core) pins=(requirements/lock.txt) ;;
     oldest)

@@ -9,7 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 tests=(
-    tests/test_compat.py tests/test_registry.py tests/test_configs.py
+    tests/checkpoints tests/test_registry.py tests/test_configs.py
     tests/evaluation tests/heads tests/hooks tests/samplers tests/segmentors tests/transforms
     tests/class_index/test_annotations.py tests/class_index/test_build.py
     tests/datasets/test_long_tail_shapes.py tests/datasets/test_random_subset.py

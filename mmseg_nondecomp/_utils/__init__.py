@@ -1,1 +1,1 @@
-"""Versions of torch, files and locks, progress."""
+"""Files and locks, progress, checks of arguments, and differences between versions of torch."""

@@ -1,11 +1,11 @@
-"""Data sets. Importing this module needs MMEngine; `LongTailShapes` is there where mmsegmentation is installed."""
+"""Data sets. Importing this module needs MMEngine; `LongTailShapes` also needs mmsegmentation."""
 
 from importlib.util import find_spec
 
-from .catalogue import CLASSES, LOOK_ALIKES, PALETTE
+from ._catalogue import CLASSES, LOOK_ALIKES, PALETTE
+from ._scene import Scene, draw_scene
 from .grouped_shapes import GroupedShapes
 from .random_subset import RandomSubset
-from .scene import Scene, draw_scene
 from .shape_boxes import ShapeBoxes
 from .voc_actions import VOCActions
 
@@ -21,7 +21,7 @@ __all__ = [
     'draw_scene',
 ]
 
-# Not `except ImportError`: an mmsegmentation that is there and does not work should say why.
+# Not `except ImportError`: the error of a broken mmsegmentation is not hidden.
 if find_spec('mmseg') is not None:
     from .long_tail_shapes import LongTailShapes
 

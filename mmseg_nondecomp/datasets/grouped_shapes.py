@@ -1,4 +1,4 @@
-"""The generated data set of classification."""
+"""Generated data set of classification."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 from mmengine.registry import DATASETS
 
-from .drawn import DrawnDataset, check_split
-from .striped_shape import CLASSES, draw_striped_shape
+from ._drawn import DrawnDataset, check_split
+from ._striped_shape import CLASSES, draw_striped_shape
 
 IMAGES_PER_CLASS = {'train': 50, 'val': 20}
 
@@ -16,14 +16,15 @@ IMAGES_PER_CLASS = {'train': 50, 'val': 20}
 class GroupedShapes(DrawnDataset):
     """Images of 100 classes in 20 groups of five that are easily confused.
 
-    A group is a colour and a direction of thin stripes, its five classes are outlines, so that the group is learned
-    sooner than the class: what the noise experiment of the smooth top-k paper does to CIFAR-100 can be done here in
-    two minutes. Classes ``5 * i`` to ``5 * i + 4`` form group ``i``.
+    A group is a colour and a direction of thin stripes; its five classes are outlines. The group is learned sooner than
+    the class, as in the noise experiment of the smooth top-k paper on CIFAR-100, which takes two minutes here. Classes
+    ``5 * i`` to ``5 * i + 4`` form group ``i``.
 
-    Nothing is downloaded or kept: the images, 32 x 32 RGB, are drawn in memory (5000 of them in a second or two) and
+    Nothing is downloaded or stored: the images, 32 x 32 RGB, are drawn in memory (5000 of them in a second or two) and
     are the same bytes on every machine. An item has ``img`` and ``gt_label``.
 
-    Flips change the direction of the stripes and turn triangles over, and so change the class: augment without them.
+    Flips change the direction of the stripes and turn triangles over, and so change the class: do not augment with
+    them.
 
     Args:
         split: 'train' or 'val'.
@@ -55,7 +56,7 @@ class GroupedShapes(DrawnDataset):
         super().__init__(split, seed, ('images_per_class', self.images_per_class), kwargs)
 
     def load_data_list(self) -> list[dict]:
-        """Draw the images, the classes in turn."""
+        """Draw the images, one class after the other in turn."""
         labels = list(range(len(CLASSES))) * self.images_per_class
         return [
             dict(img=draw_striped_shape(self.seed, self.split, index, label), gt_label=label)
@@ -63,5 +64,5 @@ class GroupedShapes(DrawnDataset):
         ]
 
     def get_cat_ids(self, idx: int) -> list[int]:
-        """The class of an image, in a list."""
+        """Return the class of an image, in a list."""
         return [self.get_data_info(idx)['gt_label']]

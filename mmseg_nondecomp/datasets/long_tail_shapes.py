@@ -1,4 +1,4 @@
-"""The generated default data set."""
+"""Generated data set of segmentation, the default of configs and examples."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import cv2
 from mmengine.registry import DATASETS
 from mmseg.datasets import BaseSegDataset
 
-from mmseg_nondecomp.progress import progress
+from mmseg_nondecomp._utils.arguments import check_integer
+from mmseg_nondecomp._utils.files import publish_folder
+from mmseg_nondecomp._utils.progress_line import progress
 
-from .catalogue import CLASSES, PALETTE
-from .publish import publish_folder
-from .scene import SPLITS, draw_scene
+from ._catalogue import CLASSES, PALETTE
+from ._drawn import check_split
+from ._scene import draw_scene
 
 VERSION = 2
-"""Part of the folder's name; raised whenever the same arguments draw other scenes."""
+"""Part of the folder name; increased whenever the same arguments draw other scenes."""
 
 REST = 'rest'
-"""The name of everything that is not listed, where some classes stand against the rest."""
+"""Name of the class of all classes that are not listed."""
 
 NUM_IMAGES = {'train': 480, 'val': 120}
 SIZES = (32, 1024)
@@ -31,20 +33,20 @@ class LongTailShapes(BaseSegDataset):
     """Textured grounds and flat objects of 16 classes whose pixel shares follow a long tail.
 
     The six most frequent classes hold 90 % of the pixels, the rarest 0.04 %. Objects come in pairs of a frequent and a
-    rare class with the same colours, told apart by shape, texture, orientation or the ground below, so a model that
-    minimises the mean error over pixels gives the rare one up for long. About 5 % of the pixels are ignored (255).
+    rare class with the same colours, which differ in shape, texture, orientation or the ground below. A model that
+    minimises the mean error over pixels ignores the rare class for a long time. About 5 % of the pixels are ignored
+    (255).
 
-    Nothing is downloaded: the scenes are drawn at first use and kept as PNG files in mmsegmentation's layout, below
-    `data_root` in a folder named for the arguments that decide about them. They are the same bytes on every
-    machine. Any number of processes may start at once; one of them draws.
+    Nothing is downloaded: the scenes are drawn at first use and stored as PNG files in mmsegmentation's layout, below
+    `data_root` in a folder named after the arguments that determine them. They are the same bytes on every machine. Any
+    number of processes may start at once; one of them draws.
 
-    With `metainfo=dict(classes=('rest', 'disk'), palette=[...])` the labels are those classes against all others: label
-    0 is whatever is not listed.
+    With `metainfo=dict(classes=('rest', 'disk'), palette=[...])` label 0 is every class that is not listed.
 
     A quarter turn makes rows of columns and poles of bars; augment with horizontal flips only.
 
     Args:
-        data_root: Where drawn data sets are kept.
+        data_root: Folder of the drawn data sets.
         split: 'train' or 'val'.
         num_images: Number of scenes; 480 for 'train' and 120 for 'val' by default.
         image_size: Height and width in pixels, 32 to 1024.
@@ -52,9 +54,9 @@ class LongTailShapes(BaseSegDataset):
         **kwargs: Arguments of `mmseg.datasets.BaseSegDataset`, such as `pipeline`.
 
     Raises:
-        TypeError: An argument has the wrong type.
-        ValueError: An argument is out of its range.
-        OSError: The scenes are not there yet and `data_root` cannot be written.
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument is out of its range.
+        OSError: If the scenes are not there yet and `data_root` cannot be written.
 
     Example:
         In a config::
@@ -77,12 +79,12 @@ class LongTailShapes(BaseSegDataset):
     ) -> None:
         if not isinstance(data_root, (str, Path)):
             raise TypeError(f'`data_root` must be a path, found {data_root!r}')
-        _check_split(split)
+        check_split(split)
         if num_images is None:
             num_images = NUM_IMAGES[split]
-        _check_integer('num_images', num_images, 1)
-        _check_integer('image_size', image_size, *SIZES)
-        _check_integer('seed', seed, 0)
+        check_integer('num_images', num_images, 1)
+        check_integer('image_size', image_size, *SIZES)
+        check_integer('seed', seed, 0)
         for owned in ('data_prefix', 'ann_file', 'img_suffix', 'seg_map_suffix', 'reduce_zero_label'):
             if owned in kwargs:
                 raise TypeError(
@@ -105,7 +107,7 @@ class LongTailShapes(BaseSegDataset):
 
     @classmethod
     def get_label_map(cls, new_classes: Sequence[str] | None = None) -> dict[int, int] | None:
-        """The new label of each old one; after `'rest'`, a class that is not listed becomes 0 instead of ignored."""
+        """Return the new label of each old one; after `'rest'`, a class that is not listed is 0 instead of ignored."""
         if not new_classes or new_classes[0] != REST:
             return super().get_label_map(new_classes)
         unknown = set(new_classes[1:]) - set(CLASSES)
@@ -114,7 +116,7 @@ class LongTailShapes(BaseSegDataset):
         return {old: new_classes.index(name) if name in new_classes else 0 for old, name in enumerate(CLASSES)}
 
     def load_data_list(self) -> list[dict]:
-        """List the scenes, after drawing them if they are not there yet."""
+        """List the scenes; draw them first if they are missing."""
         try:
             publish_folder(self.folder, self._build, self._is_complete)
         except OSError as error:
@@ -138,19 +140,6 @@ class LongTailShapes(BaseSegDataset):
             _write_png(folder / 'ann_dir' / f'{index:06d}.png', scene.label)
 
 
-def _check_split(split: object) -> None:
-    if split not in SPLITS:
-        raise ValueError(f'`split` must be one of {SPLITS}, found {split!r}')
-
-
-def _check_integer(name: str, value: object, low: int, high: int | None = None) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f'`{name}` must be an int, found {value!r}')
-    if value < low or (high is not None and value > high):
-        expected = f'at least {low}' if high is None else f'from {low} to {high}'
-        raise ValueError(f'`{name}` must be {expected}, found {value}')
-
-
 def _write_png(path: Path, pixels: Any) -> None:
-    # OpenCV's own writer leaves an empty file on a full disk and calls it a success.
+    # On a full disk, OpenCV's own writer leaves an empty file and reports success.
     path.write_bytes(cv2.imencode('.png', pixels)[1].tobytes())

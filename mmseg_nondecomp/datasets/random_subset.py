@@ -1,4 +1,4 @@
-"""A random part of a data set of classification that has as much of each class."""
+"""Random part of a classification data set with the same number or share of images of each class."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ import numpy as np
 from mmengine.dataset import force_full_init
 from mmengine.registry import DATASETS
 
+from mmseg_nondecomp._utils.arguments import check_integer, is_number
+
 
 @DATASETS.register_module()
 class RandomSubset:
-    """Keeps some random images of each class of another data set.
+    """Some random images of each class of another data set.
 
-    Which images they are is decided by the seed, the same in every process. The images of each class are put into a
-    random order; those from ``skip_per_class`` on are kept, as many as asked for. So a smaller subset is part of a
-    larger one, and two subsets of the same seed, of which one skips what the other keeps, have no image in common: one
-    to train on, one to choose the epoch by.
+    The seed determines the images, which are the same in every process. The images of each class are put into a random
+    order; those from ``skip_per_class`` on are kept, as many as requested. A smaller subset is part of a larger one.
+    Two subsets of the same seed, of which one skips the images that the other keeps, have no image in common: one to
+    train on, one to choose the epoch by.
 
-    Images keep their number in the whole data set as ``sample_idx``, and so a label that was made wrong by
-    :class:`~mmseg_nondecomp.transforms.group_label_noise.GroupLabelNoise` is the same in each subset. Pipelines that
-    drop images are not for this class: MMEngine then takes any image of the whole data set instead.
+    Images keep their index in the whole data set as ``sample_idx``, so that a label that
+    :class:`~mmseg_nondecomp.transforms.group_label_noise.GroupLabelNoise` replaced is the same in each subset. The
+    pipeline must not drop images: MMEngine would then take any image of the whole data set instead.
 
     Args:
-        dataset: The data set, or its config. Each image has one class, told by ``get_cat_ids`` or as ``gt_label``.
-        images_per_class: How many images of each class to keep.
-        share: Which share of each class to keep, of what is left after ``skip_per_class``; at least one image.
-            With neither of the two, all that is left.
-        skip_per_class: How many images of each class to leave out first.
+        dataset: The data set, or its config. Each image has one class, by ``get_cat_ids`` or as ``gt_label``.
+        images_per_class: Number of images of each class to keep.
+        share: Share of each class to keep, of the images left after ``skip_per_class``; at least one image. With
+            neither of the two, all of these are kept.
+        skip_per_class: Number of images of each class to leave out first.
         seed: Seed of the choice, at least 0.
-        lazy_init: Whether to wait with the choice until it is needed.
+        lazy_init: Whether the images are chosen only when they are needed.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -54,10 +56,10 @@ class RandomSubset:
         lazy_init: bool = False,
     ) -> None:
         if images_per_class is not None:
-            _check_integer('images_per_class', images_per_class, 1)
-        _check_integer('skip_per_class', skip_per_class, 0)
-        _check_integer('seed', seed, 0)
-        if share is not None and (isinstance(share, bool) or not isinstance(share, (int, float))):
+            check_integer('images_per_class', images_per_class, 1)
+        check_integer('skip_per_class', skip_per_class, 0)
+        check_integer('seed', seed, 0)
+        if share is not None and not is_number(share):
             raise TypeError(f'Parameter `share` should be a number. Found {share!r}.')
         if share is not None and not 0 < share <= 1:
             raise ValueError(f'Parameter `share` should be above 0 and at most 1. Found {share}.')
@@ -72,18 +74,18 @@ class RandomSubset:
         self.skip_per_class = skip_per_class
         self.seed = seed
         self.indices = np.zeros(0, np.int64)
-        """Numbers of the kept images in the whole data set, ascending."""
+        """Indices of the kept images in the whole data set, ascending."""
         self._fully_initialized = False
         if not lazy_init:
             self.full_init()
 
     @property
     def metainfo(self) -> dict:
-        """The meta information of the whole data set."""
+        """Return the meta information of the whole data set."""
         return copy.deepcopy(self.dataset.metainfo)
 
     def full_init(self) -> None:
-        """Load the whole data set and choose."""
+        """Load the whole data set and choose the images."""
         if self._fully_initialized:
             return
         self.dataset.full_init()
@@ -103,18 +105,18 @@ class RandomSubset:
         return int(classes[0])
 
     def _choose(self, labels: np.ndarray, cls: int) -> np.ndarray:
-        """The images of a class to keep."""
-        found = np.flatnonzero(labels == cls)
-        # The order of uniform variates, whose stream NumPy keeps stable; that of its permutations may change.
-        order = np.random.Generator(np.random.PCG64([self.seed, cls])).random(len(found)).argsort(kind='stable')
-        left = found[order[self.skip_per_class :]]
+        """Return the images of a class to keep."""
+        images = np.flatnonzero(labels == cls)
+        # Uniform variates, whose stream NumPy keeps stable; that of its permutations may change.
+        order = np.random.Generator(np.random.PCG64([self.seed, cls])).random(len(images)).argsort(kind='stable')
+        left = images[order[self.skip_per_class :]]
         n_kept = len(left) if self.share is None else max(1, round(self.share * len(left)))
         if self.images_per_class is not None:
             n_kept = self.images_per_class
         if not 0 < n_kept <= len(left):
             raise ValueError(
                 f'Class {cls} should have {self.skip_per_class} images to skip and {max(n_kept, 1)} to keep. '
-                f'Found {len(found)} in all.'
+                f'Found {len(images)} in all.'
             )
         return left[:n_kept]
 
@@ -128,12 +130,12 @@ class RandomSubset:
 
     @force_full_init
     def get_data_info(self, idx: int) -> dict:
-        """What is known of an image; its ``sample_idx`` is the number in the whole data set."""
+        """Return the information of an image; its ``sample_idx`` is the index in the whole data set."""
         return self.dataset.get_data_info(int(self.indices[idx]))
 
     @force_full_init
     def get_cat_ids(self, idx: int) -> list[int]:
-        """The class of an image, in a list."""
+        """Return the class of an image, in a list."""
         return [self._label(int(self.indices[idx]))]
 
     def __repr__(self) -> str:
@@ -141,10 +143,3 @@ class RandomSubset:
             f'{type(self).__name__}({type(self.dataset).__name__}, images_per_class={self.images_per_class}, '
             f'share={self.share}, skip_per_class={self.skip_per_class}, seed={self.seed})'
         )
-
-
-def _check_integer(name: str, value: object, lowest: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f'Parameter `{name}` should be an integer. Found {value!r}.')
-    if value < lowest:
-        raise ValueError(f'Parameter `{name}` should be at least {lowest}. Found {value}.')

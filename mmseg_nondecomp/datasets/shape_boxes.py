@@ -1,6 +1,6 @@
-"""The generated data set of object detection.
+"""Generated data set of object detection.
 
-The same arguments give the same bytes on every machine, for the reasons given in `scene.py`.
+The same arguments give the same bytes on every machine, for the reasons given in `_scene.py`.
 """
 
 from __future__ import annotations
@@ -11,9 +11,21 @@ import numpy as np
 from mmengine.registry import DATASETS
 from numpy.typing import NDArray
 
-from .drawn import DrawnDataset, check_split
-from .scene import SPLITS
-from .shapes import Mask, Outline, cross, disk, ring, rotated_frame, shape_mask, square, triangle
+from ._drawn import DrawnDataset, check_split
+from ._scene import SPLITS
+from ._shapes import (
+    Mask,
+    Outline,
+    cross,
+    disk,
+    ring,
+    rotated_frame,
+    shape_mask,
+    square,
+    triangle,
+    uniform,
+    with_noise,
+)
 
 SIZE = 96
 """Height and width of an image."""
@@ -34,7 +46,7 @@ EMPTY = 0.15
 
 MOST_OBJECTS = 4
 PLACES = 20
-"""How many places are tried for an object before the image goes without it."""
+"""Number of places that are tried for an object before it is left out."""
 
 
 class BoxedShapes(NamedTuple):
@@ -49,19 +61,10 @@ class BoxedShapes(NamedTuple):
 
 
 def draw_boxed_shapes(seed: int, split: str, index: int) -> BoxedShapes:
-    """Draw an image with its boxes.
+    """Draw image number ``index`` of a split with its boxes.
 
-    Stripes and halves of disks and rings, which are of no class, are laid on a plain ground, objects on them; at last
-    come light and noise. Colours and sizes are the same for all classes. No object hides a pixel of another, and each
-    box is as tight as it can be.
-
-    Args:
-        seed: Seed of the data set, at least 0.
-        split: 'train' or 'val'; the two never share a random stream.
-        index: Number of the image in its split, at least 0.
-
-    Returns:
-        The image, the boxes and the classes.
+    The steps are a plain ground, stripes and halves of disks and rings, which have no class, objects, light and noise.
+    Colours and sizes are the same for all classes. Objects do not overlap, and each box is tight.
 
     Example:
         >>> drawn = draw_boxed_shapes(seed=0, split='train', index=1)
@@ -87,13 +90,14 @@ def draw_boxed_shapes(seed: int, split: str, index: int) -> BoxedShapes:
         _paint(rng, canvas, mask)
         boxes.append(box_of(mask))
         labels.append(label)
-    return BoxedShapes(
-        _photograph(rng, canvas), np.array(boxes, dtype=np.float64).reshape(-1, 4), np.array(labels, dtype=np.int64)
-    )
+    ramp = np.linspace(-0.2, 0.2, SIZE)
+    light = 1 + uniform(rng, -1, 1) * ramp[None, :] + uniform(rng, -1, 1) * ramp[:, None]
+    image = with_noise(rng, canvas, light, lambda: uniform(rng, 15, 40))
+    return BoxedShapes(image, np.array(boxes, np.float64).reshape(-1, 4), np.array(labels, np.int64))
 
 
 def box_of(mask: Mask) -> tuple[int, int, int, int]:
-    """The edges left, top, right and bottom of a mask's pixels, of which there is one at least.
+    """Return the edges left, top, right and bottom of the pixels of a non-empty mask.
 
     Example:
         >>> box_of(np.array([[False, False, False], [False, True, True]]))
@@ -103,54 +107,41 @@ def box_of(mask: Mask) -> tuple[int, int, int, int]:
     return int(columns[0]), int(rows[0]), int(columns[-1]) + 1, int(rows[-1]) + 1
 
 
-def _uniform(rng: np.random.Generator, low: float, high: float) -> float:
-    return low + (high - low) * rng.random()
-
-
 def _scrap(rng: np.random.Generator) -> Mask:
-    """Half a disk, half a ring, or a long stripe: what is no object."""
+    """Draw half a disk, half a ring, or a long stripe, which are no objects."""
     center = (SIZE * rng.random(), SIZE * rng.random())
     along, across = rotated_frame(SIZE, center, 360 * rng.random())
     if rng.random() < 0.5:
-        return abs(across) <= _uniform(rng, 1.0, 3.0)
-    whole = shape_mask((disk, ring)[int(2 * rng.random())], SIZE, center, _uniform(rng, 8, 16), 0)
+        return abs(across) <= uniform(rng, 1.0, 3.0)
+    whole = shape_mask((disk, ring)[int(2 * rng.random())], SIZE, center, uniform(rng, 8, 16), 0)
     return whole & (along >= 0)
 
 
 def _free_place(rng: np.random.Generator, outline: Outline, taken: Mask) -> Mask | None:
-    """The pixels of an object where nothing else stands, if such a place is found."""
-    radius = _uniform(rng, 7, 16)
+    """Draw the pixels of an object in a free place; return None if no such place is found."""
+    radius = uniform(rng, 7, 16)
     for _ in range(PLACES):
-        center = (_uniform(rng, radius, SIZE - 1 - radius), _uniform(rng, radius, SIZE - 1 - radius))
-        mask = shape_mask(outline, SIZE, center, radius, _uniform(rng, -15, 15))
+        center = (uniform(rng, radius, SIZE - 1 - radius), uniform(rng, radius, SIZE - 1 - radius))
+        mask = shape_mask(outline, SIZE, center, radius, uniform(rng, -15, 15))
         if not (mask & taken).any():
             return mask
     return None
 
 
 def _paint(rng: np.random.Generator, canvas: NDArray[np.float64], mask: Mask) -> None:
-    """Give the pixels any colour."""
+    """Give the pixels a random colour."""
     canvas[mask] = 30 + 200 * rng.random(3)
-
-
-def _photograph(rng: np.random.Generator, canvas: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Uneven light and sensor noise."""
-    ramp = np.linspace(-0.2, 0.2, SIZE)
-    light = 1 + _uniform(rng, -1, 1) * ramp[None, :] + _uniform(rng, -1, 1) * ramp[:, None]
-    noise = rng.random(canvas.shape) + rng.random(canvas.shape) + rng.random(canvas.shape)
-    noisy = canvas * light[:, :, None] + _uniform(rng, 15, 40) * (noise - 1.5)
-    return np.clip(np.rint(noisy), 0, 255).astype(np.uint8)
 
 
 @DATASETS.register_module()
 class ShapeBoxes(DrawnDataset):
     """Images of up to four objects of five classes, some of which are rare, and images without any.
 
-    Only the outline tells the class: disk, square, triangle, ring, cross, from 40 to 7 percent of the objects. Scraps
+    Classes differ only in the outline: disk, square, triangle, ring, cross, from 40 to 7 percent of the objects. Scraps
     and stripes of the same colours are no objects. For detectors that train in minutes, and for losses of rankings,
     which need images with few positives or none.
 
-    Nothing is downloaded or kept: the images, 96 x 96 RGB, are drawn in memory (400 of them in a second) and are the
+    Nothing is downloaded or stored: the images, 96 x 96 RGB, are drawn in memory (400 of them in a second) and are the
     same bytes on every machine. Needs MMEngine alone. An item has ``img`` and the ``instances`` that the
     ``LoadAnnotations`` of MMDetection reads; boxes are edges of pixels, as in COCO.
 
@@ -166,7 +157,7 @@ class ShapeBoxes(DrawnDataset):
 
     Example:
         >>> dataset = ShapeBoxes(split='val', num_images=3)
-        >>> len(dataset), dataset[2]['img'].shape, [found['bbox_label'] for found in dataset[2]['instances']]
+        >>> len(dataset), dataset[2]['img'].shape, [box['bbox_label'] for box in dataset[2]['instances']]
         (3, (96, 96, 3), [0, 0])
 
         In an MMDetection config, with ``data_preprocessor.bgr_to_rgb=False``::
@@ -196,17 +187,9 @@ class ShapeBoxes(DrawnDataset):
             for box, label in zip(boxes.tolist(), labels.tolist(), strict=True)
         ]
         shape = (SIZE, SIZE)
-        return dict(
-            img=image,
-            img_id=index,
-            height=SIZE,
-            width=SIZE,
-            img_shape=shape,
-            ori_shape=shape,
-            scale_factor=(1.0, 1.0),
-            instances=instances,
-        )
+        size = dict(height=SIZE, width=SIZE, img_shape=shape, ori_shape=shape, scale_factor=(1.0, 1.0))
+        return dict(img=image, img_id=index, instances=instances, **size)
 
     def get_cat_ids(self, idx: int) -> list[int]:
-        """The classes of the objects of an image."""
-        return [found['bbox_label'] for found in self.get_data_info(idx)['instances']]
+        """Return the classes of the objects of an image."""
+        return [box['bbox_label'] for box in self.get_data_info(idx)['instances']]

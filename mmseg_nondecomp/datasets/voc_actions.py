@@ -1,4 +1,4 @@
-"""The people of Pascal VOC 2012 and what they are doing."""
+"""People of Pascal VOC 2012 with labels of ten actions."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
+
+from mmseg_nondecomp._utils.arguments import check_integer
 
 ACTIONS: tuple[str, ...] = (
     'jumping',
@@ -26,7 +28,7 @@ ACTIONS: tuple[str, ...] = (
 PARTS = ('train', 'val', 'test')
 LABELS = ('-1', '0', '1')
 UNDECIDED = 0
-"""The label of those who do not count, neither doing it nor not."""
+"""Label of people who do not count for an action."""
 
 LAYOUT = (
     'Download VOCtrainval_11-May-2012.tar from http://host.robots.ox.ac.uk/pascal/VOC/voc2012/ and unpack it; '
@@ -36,43 +38,43 @@ LAYOUT = (
 
 
 class Person(NamedTuple):
-    """A person, as the lists of actions name it."""
+    """A person in the lists of actions."""
 
     image: str
-    """The name of the image, without its folder and ending."""
+    """Name of the image, without folder and extension."""
     number: int
-    """The place among the objects of its annotation, from 1."""
+    """Position among the objects of the annotation, from 1."""
 
 
 @DATASETS.register_module()
 class VOCActions(BaseDataset):
     """People of Pascal VOC 2012, each with a box and any number of ten actions.
 
-    As in the paper on direct loss minimisation, "trainval" is divided into three equal parts, to train on, to choose
-    the hyper-parameters by, and to report; the labels of the official test set are not public. Here the parts share no
-    image, which the paper does not say of its own: people in one picture often do the same. The images are dealt in a
-    random order that the seed decides, the same in every process, those with the most people first, each to the part
-    with the fewest people so far. So the numbers of people differ by one at most where enough images have one person.
-    The division is one for all actions, where the paper divides for each action anew.
+    As in the paper on direct loss minimisation, "trainval" is divided into three equal parts, for training, for the
+    choice of hyper-parameters, and for the report; the labels of the official test set are not public. The parts have
+    no image in common, since people in one picture often do the same; the paper does not mention this. The images are
+    dealt in a random order determined by the seed, the same in every process: those with the most people first, each to
+    the part with the fewest people so far. The numbers of people differ by one at most if enough images have one
+    person. The division is the same for all actions; the paper makes a new one for each action.
 
     An item is one person: ``img_path``; ``bbox``, the edges left, top, right, bottom of the box in pixels, from 0;
-    ``gt_score``, for each action 1 if the person does it and 0 if not; and which person it is, ``img_id`` and
-    ``person``, a number from 1. Those who do none of the actions ("other" in the annotations) have zeros alone.
-    Those with a label of 0 for any of them, whom the official evaluation does not count there, are left out.
+    ``gt_score``, for each action 1 if the person does it and 0 if not; ``img_id`` and ``person``, a number from 1.
+    People who do none of the actions ("other" in the annotations) have only zeros. People with a label of 0 for any
+    action, whom the official evaluation does not count for it, are left out.
 
-    With ``metainfo=dict(classes=('jumping',))`` the items are the same, with a score for that action alone: the paper
+    With ``metainfo=dict(classes=('jumping',))`` the items are the same, with a score for that action only: the paper
     trains one network for each action.
 
     Args:
         data_root: The folder VOC2012 of the official archive.
         split: 'train', 'val' or 'test', a third of "trainval" each.
-        seed: Seed of the division, at least 0. All parts that are used together need the same.
+        seed: Seed of the division, at least 0. Parts that are used together need the same seed.
         **kwargs: Arguments of ``mmengine.dataset.BaseDataset``, such as ``pipeline``.
 
     Raises:
         FileNotFoundError: If a list of an action or an annotation is missing.
         TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of its range, or a file does not hold what it should.
+        ValueError: If an argument is out of its range, or a file has the wrong content.
 
     Example:
         In a config, people in their surroundings as MMPretrain's multi-label heads take them::
@@ -95,10 +97,7 @@ class VOCActions(BaseDataset):
     ) -> None:
         if split not in PARTS:
             raise ValueError(f'Parameter `split` should be one of {PARTS}. Found {split!r}.')
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise TypeError(f'Parameter `seed` should be an integer. Found {seed!r}.')
-        if seed < 0:
-            raise ValueError(f'Parameter `seed` should be at least 0. Found {seed}.')
+        check_integer('seed', seed, 0)
         for owned in ('ann_file', 'data_prefix'):
             if kwargs.get(owned):
                 raise TypeError(
@@ -110,19 +109,19 @@ class VOCActions(BaseDataset):
         super().__init__(data_root=str(data_root), **kwargs)
 
     def load_data_list(self) -> list[dict]:
-        """The people of the part."""
+        """List the people of the part."""
         classes = self.metainfo['classes']
         if not classes or not set(classes) <= set(ACTIONS) or len(set(classes)) < len(classes):
             raise ValueError(f'`classes` of `metainfo` should be different ones of {ACTIONS}. Found {tuple(classes)}.')
         labels = {action: self._labels(action) for action in classes}
         first = labels[classes[0]]
-        for action, found in labels.items():
-            if found.keys() != first.keys():
+        for action, of_people in labels.items():
+            if of_people.keys() != first.keys():
                 raise ValueError(
                     f'The lists of all actions should name the same people. Those of {action!r} and {classes[0]!r} in '
-                    f'{self._list(action).parent} do not: {_different(found, first)}. {LAYOUT}'
+                    f'{self._list(action).parent} do not: {_different(of_people, first)}. {LAYOUT}'
                 )
-        counted = [person for person in first if all(found[person] != UNDECIDED for found in labels.values())]
+        counted = [person for person in first if all(one[person] != UNDECIDED for one in labels.values())]
         part = PARTS.index(self.split)
         part_of = divided([person.image for person in first], self.seed)
         return [
@@ -131,54 +130,54 @@ class VOCActions(BaseDataset):
                 img_id=person.image,
                 person=person.number,
                 bbox=self._box(person),
-                gt_score=[float(found[person] > 0) for found in labels.values()],
+                gt_score=[float(one[person] > 0) for one in labels.values()],
             )
             for person in counted
             if part_of[person.image] == part
         ]
 
     def get_cat_ids(self, idx: int) -> list[int]:
-        """The actions of a person."""
+        """Return the actions of a person."""
         return np.flatnonzero(self.get_data_info(idx)['gt_score']).tolist()
 
     def _list(self, action: str) -> Path:
         return self.folder / 'ImageSets' / 'Action' / f'{action}_trainval.txt'
 
     def _labels(self, action: str) -> dict[Person, int]:
-        """Who is said to do an action (1), not to do it (-1), or neither (0)."""
+        """Return the label of each person for an action: 1 (does it), -1 (does not) or 0 (undecided)."""
         path = self._list(action)
         if not path.is_file():
             raise FileNotFoundError(f'{path} is missing. {LAYOUT}')
-        found: dict[Person, int] = {}
+        labels: dict[Person, int] = {}
         for row, line in enumerate(path.read_text().splitlines(), 1):
             words = line.split()
             if not words:
                 continue
-            # A name, and no path: the images are those of the archive.
+            # A name, not a path: an image of the archive.
             if len(words) != 3 or not (words[0] == Path(words[0]).name and words[1].isdecimal() and words[2] in LABELS):
                 raise ValueError(
                     f'{path}, line {row}, should hold an image, the number of an object, and a label of -1, 0 or 1. '
                     f'Found {line!r}.'
                 )
-            found[Person(words[0], int(words[1]))] = int(words[2])
-        if not found:
+            labels[Person(words[0], int(words[1]))] = int(words[2])
+        if not labels:
             raise ValueError(f'{path} should name people. Found none. {LAYOUT}')
-        return found
+        return labels
 
     def _box(self, person: Person) -> list[float]:
-        """The edges of a person's box."""
+        """Return the edges of the box of a person."""
         path = self.folder / 'Annotations' / f'{person.image}.xml'
         if not path.is_file():
             raise FileNotFoundError(f'{path} is missing. {LAYOUT}')
         try:
-            # It may not define entities, which could be of any size.
+            # Entities are refused: they could expand to any size.
             objects = ET.parse(path, ET.XMLParser(target=_WithoutDoctype())).getroot().findall('object')  # noqa: S314
         except ET.ParseError as error:
             raise ValueError(f'{path} should be XML. Found: {error}.') from error
         if not 1 <= person.number <= len(objects):
             raise ValueError(f'{path} should have an object {person.number}. Found {len(objects)} objects.')
-        found = objects[person.number - 1]
-        name, box = found.findtext('name'), found.find('bndbox')
+        element = objects[person.number - 1]
+        name, box = element.findtext('name'), element.find('bndbox')
         if name != 'person' or box is None:
             raise ValueError(
                 f'{path} should have a person with a box as object {person.number}. '
@@ -190,28 +189,23 @@ class VOCActions(BaseDataset):
                 f'{path} should give the box of object {person.number} as xmin <= xmax and ymin <= ymax. '
                 f'Found {left}, {right} and {top}, {bottom}.'
             )
-        # Pascal VOC tells the first and the last pixel, from 1.
+        # Pascal VOC gives the first and the last pixel, from 1.
         return [left - 1, top - 1, right, bottom]
 
 
 class _WithoutDoctype(ET.TreeBuilder):
-    """Refuses a document type before any of it is read."""
+    """XML builder that refuses a document type before reading it."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        """Called where one begins."""
+        """Raise at the start of a document type."""
         raise ET.ParseError('a document type, where annotations have none')
 
 
 def divided(images: list[str], seed: int) -> dict[str, int]:
-    """The part of each image, 0, 1 or 2.
-
-    Args:
-        images: The image of each person.
-        seed: Decides the order in which images are dealt.
-    """
+    """Return the part of each image, 0, 1 or 2, from the image of each person."""
     people = Counter(images)
     names = sorted(people)
-    # The order of uniform variates, whose stream NumPy keeps stable; that of its permutations may change.
+    # Uniform variates, whose stream NumPy keeps stable; that of its permutations may change.
     order = np.random.Generator(np.random.PCG64(seed)).random(len(names)).argsort(kind='stable')
     sizes, part_of = [0] * len(PARTS), {}
     for name in sorted((names[index] for index in order), key=lambda name: -people[name]):
@@ -221,6 +215,6 @@ def divided(images: list[str], seed: int) -> dict[str, int]:
 
 
 def _different(one: dict[Person, int], other: dict[Person, int]) -> str:
-    """Someone whom only one of two lists names."""
+    """Return a description of a person that only one of two lists names."""
     person = min(one.keys() ^ other.keys())
     return f'only one of them has object {person.number} of {person.image}'

@@ -1,4 +1,4 @@
-"""Any torchmetrics metric as an evaluator of MMEngine. Importing it needs MMEngine."""
+"""Evaluator of MMEngine for any torchmetrics metric. Importing it needs MMEngine."""
 
 from mmseg_nondecomp.evaluation.torch_metrics_evaluator import TorchMetricsEvaluator
 

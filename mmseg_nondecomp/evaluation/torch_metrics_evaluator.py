@@ -1,4 +1,4 @@
-"""Any torchmetrics metric as an evaluator of MMEngine."""
+"""Evaluator of MMEngine for any torchmetrics metric."""
 
 from __future__ import annotations
 
@@ -12,65 +12,65 @@ from mmengine.evaluator import BaseMetric, Evaluator
 from mmengine.logging import print_log
 from mmengine.structures import BaseDataElement
 
-from mmseg_nondecomp.evaluation.report import Report
+from mmseg_nondecomp.evaluation._report import Report
 from mmseg_nondecomp.registry import EVALUATOR, METRICS
 
 if TYPE_CHECKING:
-    from mmseg_nondecomp.evaluation.batch import Batch
+    from mmseg_nondecomp.evaluation._batch import Batch
 
 
 @METRICS.register_module()
 class TorchMetricsEvaluator(BaseMetric):
-    r"""Computes torchmetrics metrics on the predictions of a validation or test loop.
+    r"""Evaluator that computes torchmetrics metrics on the predictions of a validation or test loop.
 
-    The metrics are updated batch by batch on the device of the predictions, and nothing is kept of an image but what
-    the metrics keep. Their values are shares, as torchmetrics has them, not percentages. A scalar goes to the log and
-    the visualisers under the name of its metric, a value for each class (``average=None``) as ``<name>.<class>`` and as
-    a table in the log, an entry of a dict as ``<name>.<key>``; ``save_best`` takes these names.
+    The metrics are updated batch by batch on the device of the predictions; only their states are stored. Values are
+    shares from 0 to 1, as in torchmetrics, not percentages. A scalar goes to the log and the visualisers under the name
+    of its metric, a value for each class (``average=None``) as ``<name>.<class>`` and as a table in the log, an entry
+    of a dict as ``<name>.<key>``; ``save_best`` takes these names.
 
-    It is for the data samples of MMSegmentation, MMPretrain and MMDetection. What a metric is given follows from its
-    class:
+    It takes the data samples of MMSegmentation, MMPretrain and MMDetection. The class of a metric determines its input:
 
     - decided classes (``'labels'``): accuracies, F-scores, Jaccard indices, all that counts decisions;
     - probabilities (``'scores'``): curves, AUROC, average precision, calibration, the soft Jaccard indices, ``top_k``
-      above 1. Of MMSegmentation these are the logits at the size of the label map, after softmax;
-    - ``'logits'``: `DirectAveragePrecision` and `SmoothTopKAccuracy`. MMPretrain hands over probabilities, whose
+      above 1. For MMSegmentation these are the logits at the size of the label map, after softmax;
+    - ``'logits'``: `DirectAveragePrecision` and `SmoothTopKAccuracy`. MMPretrain returns probabilities, whose
       logarithms are logits up to a constant;
     - boxes, labels and scores (``'instances'``): ``MeanAveragePrecision``, for MMDetection.
 
-    Of MMDetection, metrics of two classes that take scores (``BinaryCalibrationError``, ``BinaryAveragePrecision``) are
-    given the score of each box and whether it is right: whether it has found an object of its class, with an overlap of
-    at least 0.5, that none of a higher score has found. Objects that were not found are not among them.
+    For MMDetection, metrics of two classes that take scores (``BinaryCalibrationError``, ``BinaryAveragePrecision``)
+    take the score of each box and whether the box is right: matched, with an overlap of at least 0.5, with an object of
+    its class that no box of a higher score is matched with. Objects without a box are not included.
 
-    Metrics of one class get the scores of class 1, [N, \*]; metrics with ``num_labels`` those of all and a target of
-    zeros and ones. A metric that keeps scores, a curve without ``thresholds`` say, keeps them here as well.
+    Metrics of one class take the scores of class 1, [N, \*]; metrics with ``num_labels`` those of all classes and a
+    target of zeros and ones. A metric that stores scores, such as a curve without ``thresholds``, stores them here as
+    well.
 
-    Metrics of torchmetrics that only count which class was decided where which is true (accuracies, F-scores, Jaccard
-    indices and others) share one count after their first batch. Settings decide which metrics share, not, as in a
-    ``MetricCollection``, whether states agree after the first batch. From then on, torchmetrics does not validate
-    inputs, for which it sorts all pixels; whether labels are classes is checked here for each batch.
+    Metrics of torchmetrics that depend only on the confusion matrix (accuracies, F-scores, Jaccard indices and others)
+    share one after their first batch. Their settings determine which metrics share, not, as in a ``MetricCollection``,
+    the equality of states after the first batch. From then on torchmetrics does not validate inputs, for which it sorts
+    all pixels; labels are checked here for each batch.
 
     **Several processes.** MMEngine's samplers give process :math:`r` of :math:`W` the images :math:`r, r + W, \dots` of
-    the data set and repeat some at the end so that all have the same number; the :math:`k`-th image of a process is one
-    of them if :math:`kW + r` is not below the size of the data set, which is the rule by which MMEngine drops results.
-    The size is not known before the end, but only what comes last can be a repetition: the last batch of a process is
-    held back until then. At the end every process takes part in one gathering of all states, however many batches it
-    has had, and computes the values from them by the reductions of the metrics.
+    the data set and repeat some at the end so that all have the same number. The :math:`k`-th image of a process is a
+    repetition if :math:`kW + r` is not below the size of the data set; MMEngine drops results by the same rule. The
+    size is not known before the end, but only the last images can be repetitions: the last batch of a process is held
+    back. At the end every process takes part in one gathering of all states, for any number of batches, and computes
+    the values from them by the reductions of the metrics.
 
     Args:
         metrics: Metrics by name. Each is a config, whose ``type`` is the full name of a class or the bare name of one
             in `mmseg_nondecomp.metrics` and which may hold further ones, or a metric, or a ``MetricCollection``. Or a
             ``MetricCollection`` alone.
-        inputs: What a metric is given, by its name, where its class does not say so or something else is wanted.
-        prefix: Goes before all names, with a slash.
+        inputs: The kind of input of a metric, by its name, where its class does not determine it or another is wanted.
+        prefix: Prefix of all names, followed by a slash.
 
     Raises:
-        TypeError: If something is no metric of torchmetrics.
+        TypeError: If a value is no metric of torchmetrics.
         ValueError: If a type is not known, a metric does not fit its input or the classes, or names are the same.
 
     Example:
-        What MMSegmentation's ``IoUMetric`` reports, with the accuracy of each class. A class that is decided for but
-        nowhere true has accuracy 0 in torchmetrics, and is left out of the mean by ``IoUMetric``::
+        The values of MMSegmentation's ``IoUMetric``, with the accuracy of each class. A class that is predicted but
+        nowhere true has accuracy 0 in torchmetrics; ``IoUMetric`` leaves it out of the mean::
 
             count = dict(num_classes=19, ignore_index=255)
             val_evaluator = dict(
@@ -88,8 +88,8 @@ class TorchMetricsEvaluator(BaseMetric):
 
     def __init__(self, metrics: Any, inputs: Mapping[str, str] | None = None, prefix: str | None = None) -> None:
         super().__init__(prefix=prefix)
-        # torchmetrics takes a second to import, and not every process that imports this package evaluates.
-        from mmseg_nondecomp.evaluation.metric_set import MetricSet
+        # torchmetrics takes a second to import; not every process that imports this package needs it.
+        from mmseg_nondecomp.evaluation._metric_set import MetricSet
 
         self.metric_set = MetricSet(metrics, inputs)
         self.n_samples = 0
@@ -97,7 +97,7 @@ class TorchMetricsEvaluator(BaseMetric):
 
     @property
     def dataset_meta(self) -> dict | None:
-        """What the data set says of itself."""
+        """Return the meta information of the data set."""
         return self._dataset_meta
 
     @dataset_meta.setter
@@ -108,21 +108,21 @@ class TorchMetricsEvaluator(BaseMetric):
 
     def process(self, data_batch: Any, data_samples: Sequence[Any]) -> None:
         """Update the metrics with a batch of predictions."""
-        from mmseg_nondecomp.evaluation.predictions import batches_of
+        from mmseg_nondecomp.evaluation._predictions import batches_of
 
         samples = [sample.to_dict() if isinstance(sample, BaseDataElement) else sample for sample in data_samples]
-        batches = batches_of(samples, set(self.metric_set.needs.values()))
+        batches = batches_of(samples, set(self.metric_set.specs.values()))
         _, world_size = get_dist_info()
         if world_size > 1:
             if self.n_samples == 0 and batches:
-                copy.deepcopy(self.metric_set).update(batches[0])  # what is wrong is wrong from the first batch on
+                copy.deepcopy(self.metric_set).update(batches[0])  # an error is raised at the first batch
             batches, self.held_back = self.held_back, batches
         for batch in batches:
             self.metric_set.update(batch)
         self.n_samples += len(samples)
 
     def evaluate(self, size: int) -> dict:
-        """The values over the whole data set, the same on all processes; then forget them.
+        """Return the values over the whole data set, the same on all processes, and reset the metrics.
 
         Args:
             size: The number of images of the data set.
@@ -141,7 +141,7 @@ class TorchMetricsEvaluator(BaseMetric):
         return {f'{self.prefix}/{name}': value for name, value in values.items()} if self.prefix else values
 
     def compute_metrics(self, results: list) -> dict[str, Any]:
-        """The values from what all processes have counted, one result a process; the same on each of them."""
+        """Compute the values from the results of all processes, one each; the same on each of them."""
         if any(result['counted twice'] for result in results):
             raise RuntimeError(
                 f'{type(self).__name__} was given {[result["n"] for result in results]} images by the processes, more '
@@ -162,7 +162,7 @@ class TorchMetricsEvaluator(BaseMetric):
         return (self._dataset_meta or {}).get('classes')
 
     def _add_held_back(self, n_repeated: int) -> int:
-        """Update the metrics with the last batch, without repetitions; how many of these were in batches before it."""
+        """Update the metrics with the last batch without repetitions; return how many were in earlier batches."""
         held_back, self.held_back = self.held_back, []
         n_counting = sum(batch.size for batch in held_back) - n_repeated
         for batch in held_back:
@@ -175,5 +175,5 @@ class TorchMetricsEvaluator(BaseMetric):
 
 @EVALUATOR.register_module(name='TorchMetricsEvaluator')
 def _evaluator(**settings: Any) -> Evaluator:
-    """The same by the same name where MMEngine looks for it: it takes configs with `metrics` for whole evaluators."""
+    """Build an evaluator by the same name, for MMEngine takes a config with `metrics` as that of a whole evaluator."""
     return Evaluator(TorchMetricsEvaluator(**settings))

@@ -1,4 +1,4 @@
-"""A RetinaNet head that gives the anchors of all levels to its loss at once. Importing it needs MMDetection."""
+"""RetinaNet head with one loss for the anchors of all levels. Importing it needs MMDetection."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,9 +15,8 @@ from mmseg_nondecomp.registry import MODELS
 class AllLevelsRetinaHead(RetinaHead):
     """MMDetection's ``RetinaHead`` for a classification loss of a set, such as ``DirectAPLoss``.
 
-    The stock anchor heads call the loss once for each level of the feature pyramid, so that a ranking would be one of
-    the anchors of a level alone. Here it is one call with the anchors of all levels and images. The box loss is as it
-    is there.
+    The stock anchor heads call the loss once for each level of the feature pyramid: a ranking would have the anchors of
+    one level. Here it is one call with the anchors of all levels and images. The box loss is not changed.
 
     Example:
         In an MMDetection config::
@@ -30,7 +29,7 @@ class AllLevelsRetinaHead(RetinaHead):
     """
 
     def loss_by_feat(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """The losses of a batch, the one of the classes being one number."""
+        """Compute the losses of a batch; that of the classes is one number."""
         with _collected_calls(self) as calls:
             losses = super().loss_by_feat(*args, **kwargs)
         scores, labels, weights = (torch.cat(parts) for parts in zip(*(call[:3] for call in calls), strict=True))
@@ -39,7 +38,7 @@ class AllLevelsRetinaHead(RetinaHead):
 
 
 class _Collector(nn.Module):
-    """Stands in for a loss, and keeps what it is called with."""
+    """Replacement of a loss that records its arguments."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +51,7 @@ class _Collector(nn.Module):
 
 @contextmanager
 def _collected_calls(head: nn.Module) -> Iterator[list[tuple[Tensor, Tensor, Tensor, Any]]]:
-    """The calls of the head's classification loss, which are not made."""
+    """Record the calls of the classification loss instead of computing it."""
     loss, collector = head.loss_cls, _Collector()
     head.loss_cls = collector
     try:

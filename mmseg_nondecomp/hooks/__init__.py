@@ -1,4 +1,4 @@
-"""What runs on MMEngine's training clock. Importing it needs MMEngine."""
+"""Hooks of MMEngine's training loops. Importing them needs MMEngine."""
 
 from mmseg_nondecomp.hooks.dual_ascent_hook import DualAscentHook
 from mmseg_nondecomp.hooks.loss_weight_hook import LossWeightHook

@@ -1,4 +1,4 @@
-"""Losses whose weights change during training: cross-entropy first, say, and the Lovász loss later."""
+"""Loss weights that change during training, as from cross-entropy to the Lovász loss."""
 
 import itertools
 import math
@@ -14,14 +14,14 @@ from mmseg_nondecomp.registry import HOOKS
 
 @HOOKS.register_module()
 class LossWeightHook(Hook):
-    """Sets the ``loss_weight`` of losses as training goes on.
+    """Schedule of the ``loss_weight`` of losses.
 
-    It needs no state: a resumed training goes on with the weights of its iteration. A loss of weight 0 is still
+    It has no state: a resumed training continues with the weights of its iteration. A loss of weight 0 is still
     computed and logged (as 0).
 
     Args:
-        weights: For each ``loss_name`` the weights and the share of training, from 0 to 1, at which each begins. Every
-            loss of that name is set, in auxiliary heads too, unless they are named apart.
+        weights: For each ``loss_name`` a list of (share, weight): the share of training, from 0 to 1, from which the
+            weight applies. All losses of that name are set, also in auxiliary heads.
 
     Raises:
         TypeError: If ``weights`` is not of that form.
@@ -49,7 +49,7 @@ class LossWeightHook(Hook):
         self.losses: dict[str, list[Any]] = {}
 
     def before_train(self, runner: Runner) -> None:
-        """Find the losses."""
+        """Find the losses by their names."""
         losses = list(_losses(runner.model))
         missing = set(self.weights) - {loss.loss_name for loss in losses}
         if missing:
@@ -84,7 +84,7 @@ def _check_points(name: str, points: Any) -> None:
 
 
 def _losses(module: nn.Module) -> Iterator[Any]:
-    """The losses of a model, but not those that a loss is made of."""
+    """Yield the losses of a model, but not those that a loss contains."""
     for child in module.children():
         if isinstance(getattr(child, 'loss_name', None), str) and hasattr(child, 'loss_weight'):
             yield child

@@ -1,4 +1,4 @@
-"""Which image comes next, for which class, and which pixels of it count."""
+"""Samplers of images by class, and of pixels by loss."""
 
 from mmseg_nondecomp.samplers.equi_batch_sampler import EquiBatchSampler
 from mmseg_nondecomp.samplers.iou_adaptive_sampler import IoUAdaptiveSampler

@@ -1,4 +1,4 @@
-"""What samplers share that choose a class first and then an image that holds it."""
+"""Base of samplers that draw a class and then an image that holds it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from mmseg_nondecomp.samplers.sampled_index import SampledIndex
 
 
 class ClassDrivenSampler(Sampler):
-    """A stream of images in which each draw has its number and random numbers that belong to it.
+    """A stream of images in which the number of a draw determines its random numbers.
 
-    Every process numbers the draws of one stream alike and takes those that are its rank modulo the number of
-    processes. No random state needs to be kept to go on anywhere in it.
+    All processes number the draws of one stream in the same way; each takes those that equal its rank modulo the number
+    of processes. The stream can continue at any position without a random state.
+
+    The arguments are those of `EquiBatchSampler`.
     """
 
     def __init__(
         self,
-        dataset: Any,
-        sampler: Any,
-        batch_size: int | None,
-        drop_last: bool,
-        seed: int | None,
-        infinite: bool,
-        cache_dir: str | Path | None,
-        shuffle: bool,
+        dataset: Any = None,
+        sampler: Any = None,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        seed: int | None = None,
+        infinite: bool = True,
+        cache_dir: str | Path | None = None,
+        shuffle: bool = True,
     ) -> None:
         if shuffle is not True:
             raise ValueError(f'Parameter `shuffle` should be True: the order is always random. Found {shuffle!r}.')
@@ -44,7 +46,7 @@ class ClassDrivenSampler(Sampler):
             raise ValueError(f'Parameter `batch_size` should be a positive integer or None. Found {batch_size!r}.')
         if seed is not None and (not isinstance(seed, int) or seed < 0):
             raise ValueError(f'Parameter `seed` should be an integer from 0 on or None. Found {seed!r}.')
-        # MMEngine gives a batch sampler the sampler that it would otherwise use.
+        # MMEngine passes to a batch sampler the sampler that it would otherwise use.
         self.dataset = sampler.dataset if dataset is None else dataset
         self.batch_size = batch_size
         self.drop_last = drop_last
@@ -62,12 +64,12 @@ class ClassDrivenSampler(Sampler):
         self.position = 0
 
     def draw(self, number: int) -> int:
-        """The image of a draw, numbered over all processes; a `SampledIndex` if it was drawn for a class."""
+        """Return the image of a draw, numbered over all processes; a `SampledIndex` if it was drawn for a class."""
         raise NotImplementedError
 
     @property
     def sampler(self) -> ClassDrivenSampler:
-        """Itself: MMEngine sets the epoch of a batch sampler's sampler."""
+        """Return the sampler itself: MMEngine sets the epoch of the sampler of a batch sampler."""
         return self
 
     def __iter__(self) -> Iterator[Any]:
@@ -80,23 +82,23 @@ class ClassDrivenSampler(Sampler):
                 yield batch
 
     def __len__(self) -> int:
-        """Samples or batches of one pass of this process; of an endless stream, what would be a pass."""
+        """Return the number of samples or batches of one pass of this process, also for an endless stream."""
         samples = len(self.dataset) if self.infinite else self.num_samples
         if self.batch_size is None:
             return samples
         return samples // self.batch_size if self.drop_last else math.ceil(samples / self.batch_size)
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the start of a pass. An endless stream has no passes and goes on."""
+        """Go to the start of a pass. An endless stream has no passes and continues."""
         if not self.infinite:
             self.position = epoch * self.num_samples
 
     def skip(self, num_samples: int) -> None:
-        """Go to where this process is after so many samples from the start, as MMEngine's successors resume."""
+        """Go to the position after so many samples of this process, as OneDL does to resume."""
         self.position = num_samples
 
     def _samples(self) -> Iterator[int]:
-        """The draws of this process from its position on."""
+        """Yield the draws of this process from its position on."""
         remaining = itertools.count() if self.infinite else range(self.num_samples)
         for _ in remaining:
             index = self.draw(self.position * self.world_size + self.rank)
@@ -104,17 +106,12 @@ class ClassDrivenSampler(Sampler):
             yield index
 
     def _sampled(self, entry: int, cls: int, place: int) -> SampledIndex:
-        """The image of an entry of the class index, with its class and one of its places."""
+        """Return the image of an entry of the class index, with its class and one of its places."""
         return SampledIndex(self.index.image_of(entry), cls, self.index.place_of(entry, place))
 
 
 class Permutations:
-    """Random orders of ``n`` things, one after the other without end, in which any place can be looked up.
-
-    Args:
-        seed: Integers that decide about the orders.
-        n: How many things there are.
-    """
+    """An endless sequence of random orders of ``n`` items with access to any position."""
 
     def __init__(self, seed: tuple[int, ...], n: int) -> None:
         self.seed = seed
@@ -130,7 +127,7 @@ class Permutations:
 
 
 def _common_seed(is_distributed: bool) -> int:
-    """A random seed that all processes share."""
+    """Draw a random seed that all processes share."""
     seed = [int(np.random.default_rng().integers(2**31))]
     if is_distributed:
         distributed.broadcast_object_list(seed)

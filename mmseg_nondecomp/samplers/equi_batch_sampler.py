@@ -1,9 +1,8 @@
-"""Equibatch: every class has its turn."""
+"""Sampler of images for each class in turn (Equibatch)."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
@@ -13,35 +12,36 @@ from mmseg_nondecomp.samplers.class_driven_sampler import ClassDrivenSampler, Pe
 
 @DATA_SAMPLERS.register_module()
 class EquiBatchSampler(ClassDrivenSampler):
-    r"""Cycles over the classes, so that each is drawn once in any :math:`|C|` draws in a row.
+    r"""Sampler that draws each class once in any :math:`|C|` consecutive draws.
 
-    The mean of a measure over classes gives each class the same importance; with this sampler each is seen as often,
-    and none is absent for long [1]_. Draw :math:`t` is for class :math:`c_{t \bmod |C|}` of a random order of the
-    classes, and each class goes through the images that hold it in random orders of its own. Classes that no image
-    holds have no turn.
+    The mean of a measure over classes gives each class the same importance. With this sampler each class is drawn
+    equally often, and none is absent for long [1]_. Draw :math:`t` is for class :math:`c_{t \bmod |C|}` of a random
+    order of the classes; the images of each class follow random orders of their own. Classes that no image holds are
+    left out.
 
-    That promise fixes the order of the classes, and with it who shares a batch: with 20 classes, batches of four are
-    drawn for one of five groups of classes each, and of two processes each draws for half of the classes. (All classes
-    that a crop happens to show are in it nevertheless.) Where batch statistics or a loss per process should not depend
-    on that, take a number of images per step that shares no divisor with the number of classes, synchronised batch
-    normalisation, and ``scope='world'`` in the loss.
+    The order of the classes is fixed, and with it the classes that share a batch: with 20 classes, each batch of four
+    is drawn for one of five groups of classes, and each of two processes draws for half of the classes. (A crop also
+    shows other classes.) If batch statistics or a loss per process should not depend on that, take a number of images
+    per step that has no common divisor with the number of classes, synchronised batch normalisation, and
+    ``scope='world'`` in the loss.
 
     In place of the ``sampler`` of a data loader it yields images, in place of its ``batch_sampler`` batches of them;
-    the stream is the same. Together with `RandomCropOnClass` the class is in the crop.
+    the stream is the same. With `RandomCropOnClass` the class is in the crop.
 
     Args:
-        dataset: The data set, any that `index_classes` accepts. MMEngine gives it.
-        sampler: As a batch sampler, the sampler whose data set and seed it takes. MMEngine gives it.
-        batch_size: As a batch sampler, the images of a batch in this process. MMEngine gives it.
+        dataset: The data set, any that `index_classes` accepts. MMEngine passes it.
+        sampler: As a batch sampler, the sampler whose data set and seed it takes. MMEngine passes it.
+        batch_size: As a batch sampler, the images of a batch in this process. MMEngine passes it.
         drop_last: As a batch sampler, whether a smaller last batch is left out.
-        seed: Decides about the orders; the same in all processes. By default a random one that they share.
-        infinite: Whether the stream has no end, as an ``IterBasedTrainLoop`` needs. For an ``EpochBasedTrainLoop`` say
+        seed: Seed of the draws; the same in all processes. By default a random one that they share.
+        infinite: Whether the stream has no end, as an ``IterBasedTrainLoop`` needs. For an ``EpochBasedTrainLoop`` pass
             False: then a pass has as many images as the data set.
-        cache_dir: Where the classes of the images are kept; see `index_classes`.
+        cache_dir: Folder of the class index; see `index_classes`.
         shuffle: Always True. The stock samplers of base configs have it, and MMEngine merges it into this one.
 
     Raises:
-        ValueError: If no image holds any class.
+        TypeError: If there is no data set.
+        ValueError: If a number is out of its range, or no image holds any class.
 
     .. [1] Berman, Rannen Triki, Blaschko. The Lovász-Softmax loss. CVPR 2018, section 3.1.
 
@@ -54,23 +54,17 @@ class EquiBatchSampler(ClassDrivenSampler):
             )
     """
 
-    def __init__(
-        self,
-        dataset: Any = None,
-        sampler: Any = None,
-        batch_size: int | None = None,
-        drop_last: bool = False,
-        seed: int | None = None,
-        infinite: bool = True,
-        cache_dir: str | Path | None = None,
-        shuffle: bool = True,
-    ) -> None:
-        super().__init__(dataset, sampler, batch_size, drop_last, seed, infinite, cache_dir, shuffle)
-        self.order = np.random.default_rng(self.seed).permutation(self.classes).tolist()
-        self._images = {c: Permutations((self.seed, c), self.index.images_per_class[c]) for c in self.order}
+    @cached_property
+    def order(self) -> list[int]:
+        """Return the order of the classes, the same in each turn."""
+        return np.random.default_rng(self.seed).permutation(self.classes).tolist()
+
+    @cached_property
+    def _images(self) -> dict[int, Permutations]:
+        return {c: Permutations((self.seed, c), self.index.images_per_class[c]) for c in self.order}
 
     def draw(self, number: int) -> int:
-        """The image of a draw, with its class."""
+        """Return the image of a draw, with its class."""
         turn, place = divmod(number, len(self.order))
         cls = self.order[place]
         entry = self.index.entries_of(cls)[self._images[cls][turn]]

@@ -1,4 +1,4 @@
-"""The index of an image, and what the sampler had in mind with it."""
+"""Index of an image with the class that it was sampled for."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from typing import Any
 
 
 class SampledIndex(int):
-    """An index into a data set that carries the class it was drawn for.
+    """An index into a data set with the class that it was drawn for.
 
-    It is an integer to whoever asks, so stock data sets take it as it is. MMEngine's hand it on as
-    ``results['sample_idx']``, in worker processes too, where a transform finds it; their wrappers subtract an offset or
-    take a remainder, which keeps the class.
+    It is an integer, so stock data sets accept it. Those of MMEngine pass it to transforms as
+    ``results['sample_idx']``, also in worker processes; their wrappers subtract an offset or take a remainder, which
+    keeps the class.
 
     Args:
         value: The index.
         cls: The class.
-        place: Where to find the class in the image: (y, x) in units of its height and width. None if not known.
+        place: A place of the class in the image: (y, x) in units of its height and width. None if not known.
 
     Example:
         >>> index = SampledIndex(1007, cls=3)

@@ -1,4 +1,4 @@
-"""Models of MMSegmentation that predict in another way. Importing it needs MMEngine."""
+"""Models of MMSegmentation with another prediction. Importing it needs MMEngine."""
 
 from mmseg_nondecomp.segmentors.tiled_segmentor import TiledSegmentor
 

@@ -1,4 +1,4 @@
-"""Any model of MMSegmentation, predicting large images in tiles whose overlaps are cut in the middle, not averaged."""
+"""Prediction of any MMSegmentation model in tiles whose overlaps are cut in the middle, not averaged."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ from mmseg_nondecomp.registry import MODELS
 
 @MODELS.register_module()
 class TiledSegmentor:
-    """A segmentation model that predicts in tiles, each pixel decided by the tile with the nearest centre.
+    """A segmentation model that predicts in tiles; the tile with the nearest centre determines a pixel.
 
-    MMSegmentation's ``test_cfg=dict(mode='slide')`` averages the scores of the tiles that hold a pixel, also of one at
-    whose border the pixel is, where the network sees little of what is around it. Here the tiles are the same, and each
-    overlap is cut in the middle (the "optimized tiling" of the loss max-pooling paper); tiles side by side, with a
-    stride of ``crop_size``, are its "efficient tiling". Training, checkpoints, and whatever else the model does, are
-    untouched.
+    MMSegmentation's ``test_cfg=dict(mode='slide')`` averages the scores of all tiles that hold a pixel, also of tiles
+    with the pixel at their border, where the network has little context. Here the tiles are the same, and each overlap
+    is cut in the middle (the "optimized tiling" of the loss max-pooling paper); tiles side by side, with a stride of
+    ``crop_size``, are its "efficient tiling". Training and checkpoints are not changed.
 
     Args:
-        segmentor: The model's own type, by name or as a class: one whose ``slide_inference`` runs ``encode_decode`` on
-            tiles, as that of all segmentors of MMSegmentation does.
-        **kwargs: What that type takes. Its ``test_cfg`` has to have ``mode='slide'``, ``crop_size`` and ``stride``,
+        segmentor: The type of the model, by name or as a class, whose ``slide_inference`` runs ``encode_decode`` on
+            tiles, as in all segmentors of MMSegmentation.
+        **kwargs: Arguments of that type. Its ``test_cfg`` has to have ``mode='slide'``, ``crop_size`` and ``stride``,
             each height and width; the overlap is their difference.
 
     Raises:
@@ -49,8 +48,8 @@ class TiledSegmentor:
     encode_decode: Callable[[Tensor, list[dict]], Tensor]
 
     def __new__(cls, *args: Any, segmentor: str | type = 'EncoderDecoder', **kwargs: Any) -> TiledSegmentor:
-        """An instance of both this class and the segmentor's."""
-        # A copy of a model is made by its own class, which has its segmentor already.
+        """Return an instance of this class and of the class of the segmentor."""
+        # Copies are made by the combined class.
         return super().__new__(_tiled(_class_of(segmentor)) if cls is TiledSegmentor else cls)
 
     def __init__(self, *args: Any, segmentor: str | type = 'EncoderDecoder', **kwargs: Any) -> None:
@@ -60,32 +59,32 @@ class TiledSegmentor:
         check_tiling(self.test_cfg.get('crop_size'), self.test_cfg.get('stride'))
 
     def slide_inference(self, inputs: Tensor, batch_img_metas: Sequence[dict]) -> Tensor:
-        """The scores [N, K, H, W] of images [N, C, H, W]."""
+        """Return the scores [N, K, H, W] of images [N, C, H, W]."""
 
         def predict(tile: Tensor) -> Tensor:
-            # Heads enlarge their scores to this size.
+            # Heads resize their scores to this size.
             return self.encode_decode(tile, [{**meta, 'img_shape': tile.shape[2:]} for meta in batch_img_metas])
 
         return predict_in_tiles(predict, inputs, self.test_cfg['crop_size'], self.test_cfg['stride'])
 
 
 def _class_of(segmentor: str | type) -> type:
-    """The class with this name in the scope of the toolbox that builds."""
+    """Return the class of this name in the present scope."""
     if isinstance(segmentor, str):
         with MODELS.switch_scope_and_registry(None) as registry:
-            found = registry.get(segmentor)
-        if found is None:
+            cls = registry.get(segmentor)
+        if cls is None:
             raise ValueError(f'Parameter `segmentor` should be the type of a registered model. Found {segmentor!r}.')
     else:
-        found = segmentor
-    missing = [name for name in ('slide_inference', 'encode_decode') if not hasattr(found, name)]
+        cls = segmentor
+    missing = [name for name in ('slide_inference', 'encode_decode') if not hasattr(cls, name)]
     if missing:
-        raise TypeError(f'Parameter `segmentor` should predict in tiles. Found {found}, without {", ".join(missing)}.')
-    return found
+        raise TypeError(f'Parameter `segmentor` should predict in tiles. Found {cls}, without {", ".join(missing)}.')
+    return cls
 
 
 @cache
 def _tiled(segmentor: type) -> type:
-    """The segmentor's class with the prediction above."""
+    """Return the class of the segmentor with the prediction above."""
     own = {'__module__': __name__, '__doc__': TiledSegmentor.__doc__}
     return type(f'Tiled{segmentor.__name__}', (TiledSegmentor, segmentor), own)

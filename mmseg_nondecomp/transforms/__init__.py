@@ -1,4 +1,4 @@
-"""Transforms: crops to a box or with the class that was sampled, labels that are wrong on purpose. They need MMCV."""
+"""Transforms: crops to a box or with the sampled class, and label noise. Importing them needs MMCV."""
 
 from mmseg_nondecomp.transforms.crop_box import CropBox
 from mmseg_nondecomp.transforms.group_label_noise import GroupLabelNoise

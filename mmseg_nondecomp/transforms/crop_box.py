@@ -1,4 +1,4 @@
-"""The image within a box, with some of what is around it."""
+"""Crop of an image to a box and its surroundings."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from typing import Any
 import numpy as np
 from mmcv.transforms import BaseTransform
 
+from mmseg_nondecomp._utils.arguments import is_number
 from mmseg_nondecomp.registry import TRANSFORMS
 
 
 @TRANSFORMS.register_module()
 class CropBox(BaseTransform):
-    """Crops an image to its box, which is first made larger about its centre.
+    """Crop of an image to its box, enlarged about its centre.
 
-    The crop is of whole pixels, the fewest that hold the larger box. Where that reaches beyond the image, it is filled.
-    R-CNN's crops of 227 x 227 pixels, of which 16 at each edge are around the box, are those of
-    ``context=227 / 195`` resized to 227 x 227, filled with the mean colour.
+    The crop has the fewest whole pixels that hold the enlarged box. Pixels outside of the image are filled. R-CNN's
+    crops of 227 x 227 pixels, with a margin of 16 around the box, are those of ``context=227 / 195`` resized to 227 x
+    227, filled with the mean colour.
 
     Required keys: ``img``; ``bbox``, the edges left, top, right, bottom of the box in pixels, from 0. Modified keys:
-    ``img``, ``img_shape``. The box stays as it is, that of the whole image.
+    ``img``, ``img_shape``. The box is not changed.
 
     Args:
-        context: The factor of both sides of the box, at least 1.
-        pad_value: What is beyond the image: a number, or one for each channel as loaded, which is blue, green, red.
+        context: Factor of both sides of the box, at least 1.
+        pad_value: Value outside of the image: a number, or one for each channel as loaded, which is blue, green, red.
 
     Raises:
         TypeError: If an argument has the wrong type.
@@ -48,12 +49,12 @@ class CropBox(BaseTransform):
     """
 
     def __init__(self, context: float = 1.0, pad_value: float | Sequence[float] = 0) -> None:
-        if not _is_number(context):
+        if not is_number(context):
             raise TypeError(f'Parameter `context` should be a number. Found {context!r}.')
         if not 1 <= context < math.inf:
             raise ValueError(f'Parameter `context` should be at least 1 and finite. Found {context}.')
         fills = [pad_value] if not isinstance(pad_value, (list, tuple)) else pad_value
-        if not fills or not all(_is_number(fill) for fill in fills):
+        if not fills or not all(is_number(fill) for fill in fills):
             raise TypeError(f'Parameter `pad_value` should be a number, or one for each channel. Found {pad_value!r}.')
         self.context = context
         self.pad_value = pad_value
@@ -79,7 +80,7 @@ class CropBox(BaseTransform):
         return results
 
     def _crop(self, results: dict[str, Any], width: int, height: int) -> tuple[int, int, int, int]:
-        """The edges of the crop."""
+        """Return the edges of the crop."""
         if 'bbox' not in results:
             raise ValueError(f'CropBox needs the box of each image, `bbox`. Found {sorted(results)}.')
         box = np.asarray(results['bbox'], np.float64)
@@ -97,7 +98,3 @@ class CropBox(BaseTransform):
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}(context={self.context}, pad_value={self.pad_value})'
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -1,4 +1,4 @@
-"""Labels that are wrong with some probability, but within their group of classes."""
+"""Label noise within groups of classes."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from typing import Any
 import numpy as np
 from mmcv.transforms import BaseTransform
 
+from mmseg_nondecomp._utils.arguments import check_integer, is_number
 from mmseg_nondecomp.registry import TRANSFORMS
 
 
 @TRANSFORMS.register_module()
 class GroupLabelNoise(BaseTransform):
-    r"""Replaces a label, with probability :math:`\nu`, by one that is drawn uniformly from its group.
+    r"""Replacement of a label, with probability :math:`\nu`, by one drawn uniformly from its group.
 
-    The new label may be the old one, so in groups of five :math:`4 \nu / 5` of the labels are wrong. A prediction of
-    all classes of the right group stays right, which is how the smooth top-k paper spoils the labels of CIFAR-100.
+    The new label may be the old one: in groups of five :math:`4 \nu / 5` of the labels are wrong. A prediction of all
+    classes of the right group stays right, as with the noisy labels of CIFAR-100 in the smooth top-k paper.
 
-    An image has the same label in every epoch, worker and process, and however it is augmented: the seed and the number
-    of the image in its data set, ``sample_idx``, decide alone. Labels that are replaced at some ``noise`` are replaced
-    by the same at any higher one.
+    An image has the same label in every epoch, worker and process, and with any augmentation: it depends only on the
+    seed and on the index of the image in its data set, ``sample_idx``. Labels that are replaced at some ``noise`` are
+    replaced by the same labels at any higher one.
 
-    Required keys: ``gt_label``, a single label; ``sample_idx``, which MMEngine's data sets give. Modified key:
+    Required keys: ``gt_label``, a single label; ``sample_idx``, which MMEngine's data sets set. Modified key:
     ``gt_label``.
 
     Args:
-        noise: The probability :math:`\nu`.
+        noise: Probability :math:`\nu`.
         groups: Lists of classes in which each class from 0 on occurs once, or 'cifar100' for the 20 coarse classes of
             CIFAR-100.
         seed: Seed of the noise, at least 0.
@@ -46,21 +47,18 @@ class GroupLabelNoise(BaseTransform):
     """
 
     def __init__(self, noise: float, groups: list[list[int]] | str, seed: int = 0) -> None:
-        if isinstance(noise, bool) or not isinstance(noise, (int, float)):
+        if not is_number(noise):
             raise TypeError(f'Parameter `noise` should be a number. Found {noise!r}.')
         if not 0 <= noise <= 1:
             raise ValueError(f'Parameter `noise` should be a probability, from 0 to 1. Found {noise}.')
-        if isinstance(seed, bool) or not isinstance(seed, int):
-            raise TypeError(f'Parameter `seed` should be an integer. Found {seed!r}.')
-        if seed < 0:
-            raise ValueError(f'Parameter `seed` should be at least 0. Found {seed}.')
+        check_integer('seed', seed, 0)
         self.noise = noise
         self.groups = _cifar100() if groups == 'cifar100' else _checked(groups)
         self.seed = seed
         self._group_of = {cls: group for group in self.groups for cls in group}
 
     def transform(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Replace the label, or not."""
+        """Replace the label with the probability of the noise."""
         group = self._group_of[self._label(results)]
         if 'sample_idx' not in results:
             raise ValueError(
@@ -91,14 +89,14 @@ class GroupLabelNoise(BaseTransform):
 
 
 def _cifar100() -> list[list[int]]:
-    # Here, because the data sets import mmsegmentation where it is installed.
-    from mmseg_nondecomp.datasets.cifar100_groups import cifar100_groups
+    # Imported here: the module of the data sets imports mmsegmentation if it is installed.
+    from mmseg_nondecomp.datasets._cifar100 import cifar100_groups
 
     return cifar100_groups()
 
 
 def _checked(groups: Any) -> list[list[int]]:
-    """The groups, if they are a partition of the first natural numbers."""
+    """Return the groups if they are a partition of the first natural numbers; else raise."""
     if not isinstance(groups, (list, tuple)) or not all(isinstance(group, (list, tuple)) for group in groups):
         raise TypeError(f"Parameter `groups` should be a list of lists of classes, or 'cifar100'. Found {groups!r}.")
     classes = [cls for group in groups for cls in group]

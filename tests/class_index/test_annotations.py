@@ -10,7 +10,7 @@ from mmengine.dataset import BaseDataset
 from mmseg.datasets import BaseSegDataset
 from mmseg.datasets.transforms import LoadAnnotations
 
-from mmseg_nondecomp.class_index.annotations import annotations_of
+from mmseg_nondecomp.class_index._annotations import annotations_of
 
 LABELS = np.array([[0, 1, 2, 3], [3, 3, 255, 0]], np.uint8)
 

@@ -14,8 +14,8 @@ from numbered import Numbered
 from torch.utils.data import ConcatDataset as TorchConcatDataset
 from torch.utils.data import Subset
 
-from mmseg_nondecomp.class_index import ClassIndex, build, index_classes
-from mmseg_nondecomp.class_index.class_index import ImageClasses
+from mmseg_nondecomp.class_index import ClassIndex, _build, index_classes
+from mmseg_nondecomp.class_index._index import ImageClasses
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ Repeated.__name__ = 'RepeatDataset'
 
 def test_index_is_kept(folder, tmp_path, monkeypatch):
     first = index_classes(animals(folder), tmp_path / 'cache')
-    monkeypatch.setattr(build, '_build', lambda *_: pytest.fail('built again'))
+    monkeypatch.setattr(_build, '_build', lambda *_: pytest.fail('built again'))
     assert same(index_classes(animals(folder), tmp_path / 'cache'), first)
 
 
@@ -149,7 +149,7 @@ def test_progress_is_shown(folder, tmp_path, capsys):
     assert 'counting classes: 40/40' in capsys.readouterr().err
 
 
-def test_label_that_is_no_class_is_told_once(folder, tmp_path):
+def test_a_label_that_is_no_class_warns_once(folder, tmp_path):
     for name in ('03', '05'):
         cv2.imwrite(str(folder / 'labels' / f'{name}.png'), np.full((4, 4), 9, np.uint8))
     with pytest.warns(UserWarning, match=r'Label 9 of .*03\.png.* none of the 4 classes') as said:

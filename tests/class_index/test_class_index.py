@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from mmseg_nondecomp.class_index import ClassIndex
-from mmseg_nondecomp.class_index.class_index import ImageClasses
-from mmseg_nondecomp.class_index.label_map import classes_of_label_map
+from mmseg_nondecomp.class_index._index import ImageClasses
+from mmseg_nondecomp.class_index._label_map import classes_of_label_map
 
 MAPS = [
     np.array([[0, 0, 2], [255, 2, 2]], np.uint8),
@@ -33,7 +33,7 @@ def same(one, other):
     )
 
 
-def test_what_it_tells():
+def test_counts_images_and_places():
     index = index_of(MAPS)
     assert len(index) == 3
     assert index.n_classes == 4

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mmseg_nondecomp.class_index.label_map import classes_of_label_map
+from mmseg_nondecomp.class_index._label_map import classes_of_label_map
 
 N_CLASSES, IGNORED = 5, 255
 
@@ -57,7 +57,7 @@ class TestAgainstLabels:
             assert np.abs(ranks - count * np.array([1, 3, 5, 7]) / 8).max() <= 1
 
 
-def test_label_that_is_no_class_is_told():
+def test_a_label_that_is_no_class_is_recorded():
     labels = np.array([[0, 1, 7, 255]], np.uint8)
     found = classes_of_label_map(labels, N_CLASSES, IGNORED, 1)
     assert (found.classes.tolist(), found.foreign_label) == ([0, 1], 7)

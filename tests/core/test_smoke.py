@@ -72,7 +72,7 @@ def missing(name):
 
 @pytest.mark.parametrize('name', MODULES)
 def test_every_module_imports_or_names_what_is_missing(name):
-    needs_openmmlab = name.split('.')[1] in ('datasets', 'evaluation', 'hooks', 'stand_ins', 'transforms')
+    needs_openmmlab = name.split('.')[1] in ('checkpoints', 'datasets', 'evaluation', 'hooks', 'transforms')
     by_name = name.startswith('mmseg_nondecomp.heads.')
     assert missing(name) in (OPENMMLAB if needs_openmmlab or by_name else [None])
 

@@ -1,4 +1,4 @@
-from mmseg_nondecomp.datasets.catalogue import CLASSES, FAMILIES, KINDS, LOOK_ALIKES, PALETTE, THINGS
+from mmseg_nondecomp.datasets._catalogue import CLASSES, FAMILIES, KINDS, LOOK_ALIKES, PALETTE, THINGS
 
 
 def test_every_class_has_a_name_and_a_colour_of_its_own():

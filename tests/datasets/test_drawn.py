@@ -1,4 +1,4 @@
-"""What the data sets that are drawn in memory have in common."""
+"""Behaviour of all data sets that are drawn in memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
 
-from mmseg_nondecomp.datasets import GroupedShapes, ShapeBoxes, shape_boxes, striped_shape
+from mmseg_nondecomp.datasets import GroupedShapes, ShapeBoxes, _striped_shape, shape_boxes
 
 
 class Kind(NamedTuple):
@@ -18,7 +18,7 @@ class Kind(NamedTuple):
 
     build: type[BaseDataset]
     size: str
-    """The parameter that says how many images there are."""
+    """Name of the parameter of the number of images."""
     n_per_size: int
     """How many images a size of 1 has."""
     defaults: dict[str, int]
@@ -27,7 +27,7 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    'GroupedShapes': Kind(GroupedShapes, 'images_per_class', 100, dict(train=5000, val=2000), striped_shape.CLASSES),
+    'GroupedShapes': Kind(GroupedShapes, 'images_per_class', 100, dict(train=5000, val=2000), _striped_shape.CLASSES),
     'ShapeBoxes': Kind(ShapeBoxes, 'num_images', 1, dict(train=400, val=200), shape_boxes.CLASSES),
 }
 each_kind = pytest.mark.parametrize('kind', KINDS.values(), ids=KINDS)
@@ -136,6 +136,6 @@ def test_files_are_refused(kind: Kind, files: dict[str, Any]):
 
 
 @each_kind
-def test_that_there_are_no_files_may_be_said(kind: Kind):
+def test_empty_arguments_of_files_are_accepted(kind: Kind):
     dataset = kind.build(**{kind.size: 1}, data_root='', ann_file='', data_prefix={})
     assert len(dataset) == kind.n_per_size

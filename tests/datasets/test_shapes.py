@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip('mmseg')
 
-from mmseg_nondecomp.datasets.shapes import bar, chevron, cross, disk, grow, ring, shape_mask, square, triangle
+from mmseg_nondecomp.datasets._shapes import bar, chevron, cross, disk, grow, ring, shape_mask, square, triangle
 
 AREAS = {
     disk: math.pi,

@@ -23,7 +23,7 @@ assert len(DATASETS.build(dict(type='GroupedShapes', images_per_class=1))) == 10
     subprocess.run([sys.executable, '-c', program], check=True)
 
 
-def test_broken_mmsegmentation_says_so(tmp_path):
+def test_broken_mmsegmentation_is_an_error(tmp_path):
     (tmp_path / 'mmseg').mkdir()
     (tmp_path / 'mmseg' / '__init__.py').write_text("raise ImportError('no such version')\n")
     program = f'import sys; sys.path.insert(0, {str(tmp_path)!r}); import mmseg_nondecomp.datasets'

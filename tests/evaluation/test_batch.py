@@ -2,12 +2,12 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mmseg_nondecomp.evaluation.batch import batch_of_classes, needs_scores, stacked
-from mmseg_nondecomp.evaluation.need import Need
-from mmseg_nondecomp.evaluation.scores import Scores
+from mmseg_nondecomp.evaluation._batch import batch_of_classes, needs_scores
+from mmseg_nondecomp.evaluation._input_spec import InputSpec
+from mmseg_nondecomp.evaluation._scores import Scores
 
-LABELS, SCORES, LOGITS = Need('labels'), Need('scores'), Need('logits')
-MULTILABEL = Need('labels', 'multilabel')
+LABELS, SCORES, LOGITS = InputSpec('labels'), InputSpec('scores'), InputSpec('logits')
+MULTILABEL = InputSpec('labels', 'multilabel')
 
 
 def images(n=2):
@@ -17,7 +17,7 @@ def images(n=2):
     return logits, logits.argmax(1), torch.randint(3, (n, 4, 5), generator=generator)
 
 
-def test_each_need_has_what_it_says():
+def test_each_input_has_its_kind():
     logits, labels, target = images()
     batch = batch_of_classes({LABELS, SCORES, LOGITS}, labels, Scores(logits, are_probabilities=False), target)
     assert batch.size == 2
@@ -28,17 +28,17 @@ def test_each_need_has_what_it_says():
 
 def test_decided_classes_need_no_scores():
     _, labels, target = images()
-    needs = {LABELS, Need('labels', 'binary')}
-    assert not needs_scores(needs)
-    assert_close(batch_of_classes(needs, labels, None, target).inputs, dict.fromkeys(needs, (labels, target)))
+    specs = {LABELS, InputSpec('labels', 'binary')}
+    assert not needs_scores(specs)
+    assert_close(batch_of_classes(specs, labels, None, target).inputs, dict.fromkeys(specs, (labels, target)))
 
 
-@pytest.mark.parametrize('need', [SCORES, LOGITS, Need('scores', 'binary'), MULTILABEL], ids=str)
-def test_scores_that_are_needed_and_not_there(need):
+@pytest.mark.parametrize('spec', [SCORES, LOGITS, InputSpec('scores', 'binary'), MULTILABEL], ids=str)
+def test_scores_that_are_needed_and_not_there(spec):
     _, labels, target = images()
-    assert needs_scores({LABELS, need})
+    assert needs_scores({LABELS, spec})
     with pytest.raises(ValueError, match='metrics need scores, but the data samples hold none'):
-        batch_of_classes({LABELS, need}, labels, None, target)
+        batch_of_classes({LABELS, spec}, labels, None, target)
 
 
 def test_first_images():
@@ -46,10 +46,3 @@ def test_first_images():
     first = batch_of_classes({LABELS, LOGITS}, labels, Scores(logits, are_probabilities=False), target).first(1)
     assert first.size == 1
     assert_close(first.inputs, {LABELS: (labels[:1], target[:1]), LOGITS: (logits[:1], target[:1])})
-
-
-def test_a_single_map_is_not_copied():
-    a, b = torch.rand(2, 3), torch.rand(2, 3)
-    assert_close(stacked([a, b]), torch.stack([a, b]))
-    assert_close(stacked([a]), a[None])
-    assert stacked([a]).data_ptr() == a.data_ptr()

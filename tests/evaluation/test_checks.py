@@ -1,4 +1,4 @@
-"""Metrics for other classes than the data have are told with their names."""
+"""Errors for metrics and data of different classes name the metric."""
 
 import pytest
 import torch
@@ -6,8 +6,8 @@ from predicted_maps import COUNT, TORCHMETRICS, LabelMaps
 from torchmetrics.classification import BinaryAccuracy, MulticlassAccuracy, MulticlassJaccardIndex, MultilabelAccuracy
 
 from mmseg_nondecomp import TorchMetricsEvaluator
-from mmseg_nondecomp.evaluation.checks import check_batch, check_number_of_classes
-from mmseg_nondecomp.evaluation.need import Need
+from mmseg_nondecomp.evaluation._checks import check_batch, check_number_of_classes
+from mmseg_nondecomp.evaluation._input_spec import InputSpec
 from mmseg_nondecomp.metrics import JaccardIndexByImage
 
 
@@ -73,25 +73,25 @@ def test_one_class_against_the_background_makes_two():
 def test_labels_to_be_ignored_are_no_mistake(ignore_index, ignored):
     target = torch.tensor([[0, 1, ignored]])
     metric, preds = MulticlassJaccardIndex(2, ignore_index=ignore_index), torch.tensor([[0, 1, 1]])
-    check_batch('a', metric, Need('labels'), preds, target, set())
+    check_batch('a', metric, InputSpec('labels'), preds, target, set())
     with pytest.raises(ValueError, match=f'Found {ignored} in the ground truth'):
-        check_batch('a', MulticlassJaccardIndex(2), Need('labels'), preds, target, set())
+        check_batch('a', MulticlassJaccardIndex(2), InputSpec('labels'), preds, target, set())
 
 
 def test_two_classes_that_a_metric_does_not_name():
     decided, target = torch.tensor([0, 1, 1]), torch.tensor([0, 1, 2])
     with pytest.raises(ValueError, match=r"'a' \(BinaryAccuracy\) should be from 0 to 1, .* Found 2 in the ground"):
-        check_batch('a', BinaryAccuracy(), Need('labels', 'binary'), decided, target, set())
+        check_batch('a', BinaryAccuracy(), InputSpec('labels', 'binary'), decided, target, set())
 
 
-def test_a_metric_that_does_not_ignore_is_told_beside_one_that_does():
-    """What was found right for one metric is not taken to be right for another."""
+def test_a_metric_that_does_not_ignore_is_an_error_beside_one_that_does():
+    """Labels that are valid for one metric need not be valid for another."""
     decided, target, checked = torch.tensor([0, 1, 1]), torch.tensor([0, 1, 255]), set()
-    check_batch('some', MulticlassAccuracy(2, ignore_index=255), Need('labels'), decided, target, checked)
+    check_batch('some', MulticlassAccuracy(2, ignore_index=255), InputSpec('labels'), decided, target, checked)
     with pytest.raises(ValueError, match=r"'all' .* Found 255 in the ground truth"):
-        check_batch('all', MulticlassAccuracy(2), Need('labels'), decided, target, checked)
+        check_batch('all', MulticlassAccuracy(2), InputSpec('labels'), decided, target, checked)
 
 
 def test_nothing_is_no_mistake():
     nothing = torch.zeros(0, 4, 4).long()
-    check_batch('a', MulticlassAccuracy(**COUNT), Need('labels'), nothing, nothing, set())
+    check_batch('a', MulticlassAccuracy(**COUNT), InputSpec('labels'), nothing, nothing, set())

@@ -10,9 +10,9 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassAveragePrecision, MulticlassJaccardIndex
 
 from mmseg_nondecomp import TorchMetricsEvaluator
-from mmseg_nondecomp.evaluation.batch import batch_of_classes
-from mmseg_nondecomp.evaluation.metric_set import MetricSet
-from mmseg_nondecomp.evaluation.scores import Scores
+from mmseg_nondecomp.evaluation._batch import batch_of_classes
+from mmseg_nondecomp.evaluation._metric_set import MetricSet
+from mmseg_nondecomp.evaluation._scores import Scores
 
 COUNTED = dict(
     a=dict(type=f'{TORCHMETRICS}AveragePrecision', thresholds=20, **COUNT),
@@ -37,8 +37,8 @@ def predictions(n, seed=0):
 
 
 def update(metric_set, logits, target):
-    needs = set(metric_set.needs.values())
-    metric_set.update(batch_of_classes(needs, logits.argmax(1), Scores(logits, are_probabilities=False), target))
+    specs = set(metric_set.specs.values())
+    metric_set.update(batch_of_classes(specs, logits.argmax(1), Scores(logits, are_probabilities=False), target))
 
 
 def assert_same(found, expected):
@@ -105,7 +105,7 @@ def test_memory_does_not_grow(metrics):
 
 
 @pytest.mark.parametrize(('settings', 'grows'), [(dict(), True), (dict(bins=64), False)], ids=str)
-def test_a_metric_that_keeps_scores_of_pixels_is_told(settings, grows):
+def test_a_metric_that_keeps_scores_of_pixels_warns(settings, grows):
     evaluator = ours(AP=dict(type='DirectAveragePrecision', **COUNT) | settings)
     sample = LabelMaps(1, (400, 400))[0]
     with pytest.warns(UserWarning, match="'AP' .* keeps all .* `bins`") if grows else nullcontext():
@@ -137,7 +137,7 @@ def test_metrics_that_ignore_different_labels_share_nothing():
     assert of_torchmetrics.compute()['some'] == 0.5
 
 
-def test_what_torchmetrics_refuses_is_told_with_the_name_of_the_metric():
+def test_errors_of_torchmetrics_name_the_metric():
     evaluator = ours(image=dict(type=f'{TORCHMETRICS}ExactMatch', num_classes=7, ignore_index=255))
     evaluator.metric_set.metrics['image'].update = lambda *args: torch.zeros(2) @ torch.zeros(3)
     with pytest.raises(RuntimeError, match=r"'image' \(MulticlassExactMatch\), which was given labels, .*int64"):

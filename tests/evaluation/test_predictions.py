@@ -1,4 +1,4 @@
-"""What the three toolboxes predict; MMPretrain's samples are dicts here, since it is not in this environment."""
+"""Predictions of the three toolboxes; samples of MMPretrain are dicts, since it is not in this environment."""
 
 import pytest
 import torch
@@ -6,16 +6,16 @@ from mmengine.structures import InstanceData, PixelData
 from mmseg.structures import SegDataSample
 from torch.testing import assert_close
 
-from mmseg_nondecomp.evaluation.need import Need
-from mmseg_nondecomp.evaluation.predictions import batches_of
+from mmseg_nondecomp.evaluation._input_spec import InputSpec
+from mmseg_nondecomp.evaluation._predictions import batches_of, stacked
 
-LABELS, SCORES, LOGITS = Need('labels'), Need('scores'), Need('logits')
-MULTILABEL = Need('labels', 'multilabel')
-INSTANCES = Need('instances')
+LABELS, SCORES, LOGITS = InputSpec('labels'), InputSpec('scores'), InputSpec('logits')
+MULTILABEL = InputSpec('labels', 'multilabel')
+INSTANCES = InputSpec('instances')
 
 
-def inputs(samples, *needs):
-    [batch] = batches_of(samples, set(needs))
+def inputs(samples, *specs):
+    [batch] = batches_of(samples, set(specs))
     assert batch.size == len(samples)
     return batch.inputs
 
@@ -50,13 +50,13 @@ class TestMMSegmentation:
         assert set(inputs(samples, LABELS)) == {LABELS}
 
     def test_one_channel(self):
-        """MMSegmentation hands over sigmoids then, and decides at a threshold of its own, 0.3."""
+        """MMSegmentation returns sigmoids for one channel, and decides at its own threshold, 0.3."""
         p = torch.rand(1, 4, 5)
         target = (torch.rand(1, 4, 5) > 0.5).long()
         sample = self.sample(p, (p > 0.3).to(p), target)
-        found = inputs([sample], Need('labels', 'binary'), Need('scores', 'binary'))
-        assert_close(found[Need('labels', 'binary')], ((p > 0.3).long(), target))
-        assert_close(found[Need('scores', 'binary')], (p, target))
+        found = inputs([sample], InputSpec('labels', 'binary'), InputSpec('scores', 'binary'))
+        assert_close(found[InputSpec('labels', 'binary')], ((p > 0.3).long(), target))
+        assert_close(found[InputSpec('scores', 'binary')], (p, target))
 
     def test_several_labels_a_pixel(self):
         with pytest.raises(ValueError, match=r'one class a pixel\. Found metrics of multilabel form'):
@@ -96,9 +96,9 @@ class TestMMPretrain:
             inputs(samples, LABELS)
 
     def test_no_ground_truth(self):
-        for need in (LABELS, MULTILABEL):
+        for spec in (LABELS, MULTILABEL):
             with pytest.raises(ValueError, match='`gt_label`'):
-                inputs([dict(pred_score=torch.rand(3))], need)
+                inputs([dict(pred_score=torch.rand(3))], spec)
 
 
 class TestMMDetection:
@@ -128,7 +128,7 @@ class TestMMDetection:
             inputs([self.sample()], LABELS)
 
     def test_scores_of_right_and_wrong_boxes(self):
-        """The second finds what the first has found; the third lies where nothing counts, the fourth on nothing."""
+        """The second box has the object of the first; the third lies in an ignored region, the fourth on no object."""
         box = torch.tensor([[0.0, 0.0, 4.0, 4.0]])
         sample = SegDataSample()
         sample.pred_instances = InstanceData(
@@ -138,16 +138,16 @@ class TestMMDetection:
         )
         sample.gt_instances = InstanceData(bboxes=box, labels=torch.tensor([1]))
         sample.ignored_instances = InstanceData(bboxes=box + 11, labels=torch.tensor([2]))
-        needs = Need('scores', 'binary'), Need('logits', 'channel'), INSTANCES
-        found = inputs([sample.to_dict()], *needs)
-        scores, is_hit = found[needs[0]]
+        specs = InputSpec('scores', 'binary'), InputSpec('logits', 'channel'), INSTANCES
+        found = inputs([sample.to_dict()], *specs)
+        scores, is_hit = found[specs[0]]
         assert_close(scores, torch.tensor([0.9, 0.8, 0.6]))
         assert is_hit.tolist() == [1, 0, 0]
-        assert_close(found[needs[1]][0], torch.tensor([0.9, 0.8, 0.6]).logit().unsqueeze(1))
+        assert_close(found[specs[1]][0], torch.tensor([0.9, 0.8, 0.6]).logit().unsqueeze(1))
         assert len(found[INSTANCES][0]) == 1
 
     def test_images_of_boxes_are_batches_of_their_own(self):
-        batches = batches_of([self.sample(), self.sample()], {Need('scores', 'binary')})
+        batches = batches_of([self.sample(), self.sample()], {InputSpec('scores', 'binary')})
         assert [batch.size for batch in batches] == [1, 1]
         assert all(batch.first(1) is batch for batch in batches)
 
@@ -164,3 +164,10 @@ class TestMMDetection:
 
 def test_nothing():
     assert batches_of([], {LABELS}) == []
+
+
+def test_a_single_map_is_not_copied():
+    a, b = torch.rand(2, 3), torch.rand(2, 3)
+    assert_close(stacked([a, b]), torch.stack([a, b]))
+    assert_close(stacked([a]), a[None])
+    assert stacked([a]).data_ptr() == a.data_ptr()

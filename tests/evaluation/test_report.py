@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from mmseg_nondecomp.evaluation.report import Report
+from mmseg_nondecomp.evaluation._report import Report
 
 CLASSES = ('sky', 'pole', 'road')
 
@@ -38,7 +38,7 @@ class     IoU     Acc
 
 
 def test_classes_of_boxes_are_those_that_were_met():
-    """As torchmetrics' MeanAveragePrecision gives them."""
+    """In the form of torchmetrics' MeanAveragePrecision."""
     value = dict(
         map=torch.tensor(0.5),
         map_per_class=torch.tensor([0.25, 0.75]),

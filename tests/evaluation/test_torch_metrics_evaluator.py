@@ -21,7 +21,7 @@ from torchmetrics.classification import (
 )
 
 from mmseg_nondecomp import TorchMetricsEvaluator
-from mmseg_nondecomp.evaluation.matches import hits
+from mmseg_nondecomp.evaluation._matching import hits
 
 OTHERS = dict(
     kept_scores=dict(type=f'{TORCHMETRICS}AveragePrecision', **COUNT),
@@ -55,7 +55,7 @@ class UnroundedIoU(IoUMetric):
 
 
 def evaluate(metrics, data, batch_size=4, round_up=True):
-    """What the evaluators find on this process's part of the data, as in a validation loop."""
+    """The values of evaluators on this process's part of the data, as in a validation loop."""
     evaluator = Evaluator(metrics)
     evaluator.dataset_meta = data.metainfo
     for indices in BatchSampler(DefaultSampler(data, shuffle=False, seed=0, round_up=round_up), batch_size, False):
@@ -98,7 +98,7 @@ def everything():
 
 
 def find(rank):
-    """What a process finds of the images that are its own, {(images, batch size, sampler): values}."""
+    """The values of a process on its own images, {(images, batch size, sampler): values}."""
     found = {}
     for n, batch_size in CASES:
         for round_up in (True, False):

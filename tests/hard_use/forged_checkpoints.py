@@ -34,7 +34,11 @@ SHELL = [
         'mmengine.registry.utils init_default_scope',
     ),
     *('mmengine.utils import_modules_from_strings', 'mmengine.registry Registry', 'mmengine.runner Runner'),
-    *('mmseg_nondecomp.compat load_from_local', 'mmseg_nondecomp.stand_ins _get_function', 'mmseg_nondecomp compat'),
+    *(
+        'mmseg_nondecomp.checkpoints load_from_local',
+        'mmseg_nondecomp.checkpoints._stand_ins _get_function',
+        'mmseg_nondecomp checkpoints',
+    ),
 ]
 """What runs programs, reads or writes files, or leads to what does: the module and the name in it."""
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from hard_use.hindrances import permissions_bind, start
 
-from mmseg_nondecomp.class_index import build, cache, index_classes
+from mmseg_nondecomp.class_index import _build, _cache, index_classes
 from mmseg_nondecomp.datasets import LongTailShapes
 
 N_PROCESSES = 8
@@ -102,7 +102,7 @@ class TestOld:
     def test_an_older_version_is_not_read(self, dataset, place, monkeypatch):
         index_classes(dataset, place / 'cache')
         before = the_file(place / 'cache')
-        monkeypatch.setattr(cache, 'VERSION', cache.VERSION + 1)
+        monkeypatch.setattr(_cache, 'VERSION', _cache.VERSION + 1)
         before.write_bytes(b'of another version')
         index_classes(dataset, place / 'cache')
         assert before.read_bytes() == b'of another version'
@@ -147,7 +147,7 @@ class TestManyAtOnce:
 
             return note
 
-        monkeypatch.setattr(build, '_build', noted(build._build))
+        monkeypatch.setattr(_build, '_build', noted(_build._build))
         monkeypatch.setattr(LongTailShapes, '_build', noted(LongTailShapes._build))
         return place / 'builders'
 
@@ -177,10 +177,10 @@ class TestManyAtOnce:
                 os.kill(os.getpid(), 9)
             return whole(*arguments)
 
-        from mmseg_nondecomp.class_index import annotations
+        from mmseg_nondecomp.class_index import _annotations
 
-        whole = annotations.classes_of_label_map
-        monkeypatch.setattr(annotations, 'classes_of_label_map', build_once)
+        whole = _annotations.classes_of_label_map
+        monkeypatch.setattr(_annotations, 'classes_of_label_map', build_once)
         ends = self.all_at_once(lambda: index_classes(dataset, place / 'cache'))
         assert sorted(ends) == [0] * (N_PROCESSES - 1) + [9]
         assert builders.read_text().count('\n') == 2

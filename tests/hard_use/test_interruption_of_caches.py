@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hard_use.hindrances import counted, die, killed, then_die
 
-from mmseg_nondecomp.class_index import ClassIndex, annotations, index_classes
+from mmseg_nondecomp.class_index import ClassIndex, _annotations, index_classes
 from mmseg_nondecomp.datasets import LongTailShapes, long_tail_shapes
 
 N_RANDOM = 100
@@ -57,7 +57,7 @@ def half(self, stream):
 save = ClassIndex.save
 
 WHILE_COUNTING = {
-    'a label map is read': (annotations, 'classes_of_label_map', die),
+    'a label map is read': (_annotations, 'classes_of_label_map', die),
     'the file is made': (tempfile, 'mkstemp', then_die(tempfile.mkstemp)),
     'half of it is written': (ClassIndex, 'save', half),
     'it is about to get its name': (os, 'replace', die),

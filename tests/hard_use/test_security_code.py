@@ -16,11 +16,14 @@ RUNS |= {'load_from_local', '_load_checkpoint', 'read_pickle', 'memmap', 'fromfi
 HARMLESS = ('re.compile', 'torch.compile', 'Config.fromfile')
 """The last runs a config, which is a program."""
 ALLOWED = {
-    ('mmseg_nondecomp/compat.py', 'pickle'): 'the name of an error',
-    ('mmseg_nondecomp/compat.py', 'torch.load'): "unsaid, `weights_only` is True and torch's own switches work",
-    ('mmseg_nondecomp/compat.py', 'load_from_local'): 'is handed to MMEngine',
-    ('mmseg_nondecomp/evaluation/build.py', 'import_module'): 'a module that a config names',
-    ('mmseg_nondecomp/stand_ins.py', 'pickle'): 'the name of an error',
+    ('mmseg_nondecomp/checkpoints/_loading.py', 'pickle'): 'the name of an error',
+    (
+        'mmseg_nondecomp/checkpoints/_loading.py',
+        'torch.load',
+    ): "`weights_only` is True, torch's switches work",
+    ('mmseg_nondecomp/checkpoints/_loading.py', 'load_from_local'): 'is handed to MMEngine',
+    ('mmseg_nondecomp/evaluation/_metrics_from_config.py', 'import_module'): 'a module that a config names',
+    ('mmseg_nondecomp/checkpoints/_stand_ins.py', 'pickle'): 'the name of an error',
     ('tools/benchmarks/peers.py', 'import_module'): 'a module that the file names',
     ('tools/benchmarks/metrics.py', 'pickle'): 'measures how large a state is; nothing is read',
 }

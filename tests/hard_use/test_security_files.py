@@ -18,8 +18,8 @@ from hard_use.test_security_checkpoints import fuzzed
 from mmseg.datasets import BaseSegDataset
 
 from mmseg_nondecomp.class_index import ClassIndex, index_classes
-from mmseg_nondecomp.class_index.annotations import annotations_of
-from mmseg_nondecomp.class_index.class_index import ImageClasses
+from mmseg_nondecomp.class_index._annotations import annotations_of
+from mmseg_nondecomp.class_index._index import ImageClasses
 from mmseg_nondecomp.datasets.voc_actions import ACTIONS, VOCActions
 
 N_DAMAGED = 2000

@@ -21,7 +21,7 @@ from markdown_it import MarkdownIt
 from mmengine.config import Config
 
 from mmseg_nondecomp.class_index import ClassIndex
-from mmseg_nondecomp.class_index.class_index import ImageClasses
+from mmseg_nondecomp.class_index._index import ImageClasses
 
 HOSTILE = [
     '<script>alert(1)</script>',

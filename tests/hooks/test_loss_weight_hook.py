@@ -1,4 +1,4 @@
-"""The weights that losses have when a step is taken, by the clock of a real Runner wherever it matters."""
+"""The weights of losses at each step, mostly by a real Runner."""
 
 import math
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ SWITCH = dict(loss_ce=[(0, 1.0), (0.5, 0.0)], loss_lovasz=[(0, 0.0), (0.5, 2.0)]
 
 
 class Pixels(BaseModel):
-    """Classifies pixels, and remembers which weights its losses had at each step."""
+    """Classify pixels and record the weights of the losses at each step."""
 
     def __init__(self):
         super().__init__()
@@ -45,7 +45,7 @@ def batch():
 
 
 def steps(ce, lovasz):
-    """What a model remembers of these weights; those of the auxiliary head follow, those of another name stay."""
+    """The expected record: the auxiliary head has the same weights, a loss of another name keeps its own."""
     return [[*weights, weights[0], 0.3] for weights in zip(ce, lovasz, strict=True)]
 
 
@@ -180,7 +180,7 @@ def test_is_built_by_name_from_a_config():
     assert type(hook) is LossWeightHook
 
 
-def test_names_that_no_loss_has_are_told_with_those_that_are_there():
+def test_unknown_names_are_an_error_with_the_known_ones():
     with pytest.raises(ValueError, match='`weights`') as raised:
         started(Pixels(), dict(loss_ce=[(0, 1.0)], loss_typo=[(0, 1.0)]))
     names, unknown = str(raised.value).split('Found')

@@ -84,7 +84,7 @@ class TestStream:
 
 
 @SAMPLERS
-def test_built_from_a_config_that_says_shuffle(cls):
+def test_built_from_a_config_with_shuffle(cls):
     """As MMEngine merges a sampler into that of a base config."""
     settings = dict(type=cls.__name__, shuffle=True)
     samplers = pytest.importorskip('mmengine.registry').DATA_SAMPLERS
@@ -157,29 +157,18 @@ class TestBatches:
 
 
 @SAMPLERS
-class TestMistakes:
-    def test_no_class_in_any_image(self, cls):
-        with pytest.raises(ValueError, match='hold a class in at least one image'):
-            cls(Numbered([], []))
-
-    def test_no_data_set(self, cls):
-        with pytest.raises(TypeError, match='`dataset` or `sampler`'):
-            cls()
-
-    def test_sampler_without_a_data_set(self, cls):
-        with pytest.raises(TypeError, match='`sampler` should have a `dataset`'):
-            cls(sampler=RandomSampler(DATA), batch_size=2)
-
-    def test_order(self, cls):
-        with pytest.raises(ValueError, match='`shuffle` should be True'):
-            cls(DATA, shuffle=False)
-
-    @pytest.mark.parametrize('seed', [-1, 0.5, 'a'])
-    def test_seed(self, cls, seed):
-        with pytest.raises(ValueError, match='`seed`'):
-            cls(DATA, seed=seed)
-
-    @pytest.mark.parametrize('batch_size', [0, -1, 2.5, True])
-    def test_batch_size(self, cls, batch_size):
-        with pytest.raises(ValueError, match='`batch_size`'):
-            cls(DATA, batch_size=batch_size)
+@pytest.mark.parametrize(
+    ('error', 'message', 'settings'),
+    [
+        (ValueError, 'hold a class in at least one image', dict(dataset=Numbered([], []))),
+        (TypeError, '`dataset` or `sampler`', dict(dataset=None)),
+        (TypeError, '`sampler` should have a `dataset`', dict(dataset=None, sampler=RandomSampler(DATA), batch_size=2)),
+        (ValueError, '`shuffle` should be True', dict(shuffle=False)),
+        *((ValueError, '`seed`', dict(seed=seed)) for seed in (-1, 0.5, 'a')),
+        *((ValueError, '`batch_size`', dict(batch_size=size)) for size in (0, -1, 2.5, True)),
+    ],
+    ids=str,
+)
+def test_mistakes(cls, error, message, settings):
+    with pytest.raises(error, match=message):
+        cls(**dict(dataset=DATA) | settings)

@@ -95,7 +95,7 @@ class TestChange:
         assert batches == [{0}] * ahead + [{2}] * 3
 
     def test_iou_of_before_is_repeated(self):
-        """A resumed training is led through all draws again, and finds those that were made."""
+        """A resumed training repeats all draws before its checkpoint."""
         sampler = IoUAdaptiveSampler(DATA, seed=1)
         stream = []
         for iou in ([0.2, 0.9, 0.9], [0.9, 0.1, 0.5], [0.9, 0.9, 0.0]):
@@ -109,7 +109,7 @@ class TestChange:
         other.load_state_dict(state)
         assert ahead + [(int(i), getattr(i, 'cls', None)) for i in islice(other, 122)] == stream
 
-    def test_told_again_before_the_next_draw(self):
+    def test_set_again_before_the_next_draw(self):
         sampler = IoUAdaptiveSampler(DATA, seed=1)
         for value in (0.2, 0.4, 1.0):
             sampler.set_iou([value, 1.0, 1.0])
@@ -123,7 +123,7 @@ class TestChange:
 
 
 class Echo:
-    """Gives the class of the index that it is asked for."""
+    """The item of an index is its class."""
 
     def __init__(self, data):
         self.data = data
@@ -136,15 +136,13 @@ class Echo:
 
 
 class TestMistakes:
-    @pytest.mark.parametrize('uniform', [-0.1, 1.1, float('nan')])
-    def test_uniform(self, uniform):
-        with pytest.raises(ValueError, match='`uniform`'):
-            IoUAdaptiveSampler(DATA, uniform=uniform)
-
-    @pytest.mark.parametrize('epsilon', [0, -1, float('inf'), float('nan')])
-    def test_epsilon(self, epsilon):
-        with pytest.raises(ValueError, match='`epsilon`'):
-            IoUAdaptiveSampler(DATA, epsilon=epsilon)
+    @pytest.mark.parametrize(
+        ('name', 'value'),
+        [*(('uniform', v) for v in (-0.1, 1.1, np.nan)), *(('epsilon', v) for v in (0, -1, np.inf, np.nan))],
+    )
+    def test_arguments(self, name, value):
+        with pytest.raises(ValueError, match=f'`{name}`'):
+            IoUAdaptiveSampler(DATA, **{name: value})
 
     @pytest.mark.parametrize('iou', [[0.5, 0.5], [0.5, 0.5, 1.1], [[0.5] * 3], [0.5, 0.5, -0.1]])
     def test_iou(self, iou):
@@ -159,7 +157,7 @@ class TestMistakes:
 
     @pytest.mark.parametrize('seed', range(5))
     @pytest.mark.parametrize('told', [True, False])
-    def test_missing_hook_is_told_once(self, told, seed, monkeypatch):
+    def test_missing_hook_warns_once(self, told, seed, monkeypatch):
         monkeypatch.setattr(iou_adaptive_sampler, 'PATIENCE', 20)
         sampler = IoUAdaptiveSampler(DATA, seed=seed)
         with warnings.catch_warnings(record=True) as said:

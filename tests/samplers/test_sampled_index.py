@@ -43,7 +43,7 @@ def test_what_is_no_integer_stays_so():
 
 
 def found(dataset, num_workers):
-    """What the pipeline sees of the index, through a loader."""
+    """The index in the pipeline, through a loader."""
     loader = DataLoader(dataset, batch_sampler=[[INDEX]], num_workers=num_workers, collate_fn=list)
     return next(iter(loader))[0]
 

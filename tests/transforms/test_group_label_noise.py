@@ -143,5 +143,5 @@ def test_wrong_arguments_are_refused(wrong, error, found):
         GroupLabelNoise(**dict(noise=0.5, groups=GROUPS, seed=0) | wrong)
 
 
-def test_repr_tells_the_settings():
+def test_repr_has_the_settings():
     assert repr(GroupLabelNoise(0.5, GROUPS, 3)) == 'GroupLabelNoise(noise=0.5, 3 groups, seed=3)'

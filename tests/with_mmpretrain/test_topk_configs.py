@@ -26,8 +26,8 @@ from mmpretrain.models.losses import CrossEntropyLoss
 from mmpretrain.registry import METRICS
 
 from mmseg_nondecomp import SmoothTopKLoss
-from mmseg_nondecomp.datasets.cifar100_groups import CLASSES, cifar100_groups
-from mmseg_nondecomp.datasets.striped_shape import GROUPS
+from mmseg_nondecomp.datasets._cifar100 import CLASSES, cifar100_groups
+from mmseg_nondecomp.datasets._striped_shape import GROUPS
 
 ROOT = Path(__file__).resolve().parents[2] / 'configs'
 FOLDERS = ('cifar100', 'imagenet', 'grouped_shapes')

@@ -37,7 +37,7 @@ def evaluating(size: tuple[int, int]) -> Case:
     from torchmetrics import MetricCollection
 
     from mmseg_nondecomp.evaluation import TorchMetricsEvaluator
-    from mmseg_nondecomp.evaluation.build import build_metrics
+    from mmseg_nondecomp.evaluation._metrics_from_config import build_metrics
 
     evaluators: dict[str, Any] = {'IoUMetric of mmsegmentation (mIoU, mAcc, aAcc)': IoUMetric(prefix='stock')}
     for name, metrics in settings().items():

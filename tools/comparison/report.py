@@ -1,4 +1,4 @@
-"""Report of a comparison: numbers as JSON, tables as Markdown, and everything on one HTML page."""
+"""Report of a comparison: numbers as JSON, tables as Markdown, and all of it as one page of HTML."""
 
 import json
 import platform
@@ -16,16 +16,16 @@ from comparison.results import Comparison
 from comparison.tables import class_rows, markdown, score_rows, summary_rows
 
 HOW_TO_READ = (
-    'For each seed all configs have the same initial weights, and the same images if they sample alike. Differences '
-    'are paired by seed. They are followed by their 95 % bootstrap interval over seeds and validation images in '
-    'brackets, and by the number of seeds in which the config is ahead of the first. With one seed the interval only '
-    'covers the images. mIoU is the mean over classes of the IoU of the whole validation set; mIoU by image is the '
-    'mean over images of the mean IoU of the classes in each.'
+    'Each seed gives all configs the same initial weights, and the same images where they draw them alike. Differences '
+    'are paired by seed; in brackets is the interval that holds 95 % of them when seeds and validation images are '
+    'drawn anew, with repetition; then, in how many seeds the config is ahead of the first. With one seed the interval '
+    'tells of the images alone. mIoU is the mean over classes of the IoU of the whole validation set, mIoU by image '
+    'the mean over images of the mean IoU of the classes in each.'
 )
 
 
 def write_report(comparison: Comparison, out: Path, title: str, command: str) -> Path:
-    """Write ``results.json``, ``results.md`` and ``report.html``; return the path of the last."""
+    """Write ``results.json``, ``results.md`` and ``report.html``; return the path of the last one."""
     out.mkdir(parents=True, exist_ok=True)
     tables = {schedule: score_rows(comparison, schedule) for schedule in comparison.schedules}
     document = {
@@ -42,7 +42,7 @@ def write_report(comparison: Comparison, out: Path, title: str, command: str) ->
 
 
 def metadata(comparison: Comparison) -> dict[str, Any]:
-    """Return the metadata that the numbers depend on."""
+    """Return versions, seeds and lengths of the trainings."""
 
     def installed(name: str) -> str | None:
         try:
@@ -53,7 +53,7 @@ def metadata(comparison: Comparison) -> dict[str, Any]:
     openmmlab = ('mmengine', 'mmcv', 'mmsegmentation')
     packages = ('torch', 'torchmetrics', *openmmlab, *(f'onedl-{name}' for name in openmmlab))
     return {
-        **{name: found for name in packages if (found := installed(name))},
+        **{name: number for name in packages if (number := installed(name))},
         'python': platform.python_version(),
         'machine': platform.machine(),
         'seeds': comparison.seeds,
@@ -83,11 +83,11 @@ def html_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]],
         page.table(rows)
         page.figure(
             charts.learning_curves(comparison, schedule),
-            'Validation set during training: mean and range over seeds.',
+            'The validation set during training: mean over seeds, and from the lowest seed to the highest.',
         )
         compare_classes(page, comparison, schedule)
         show_predictions(page, comparison, schedule)
-    page.heading('Command and metadata')
+    page.heading('How it was made')
     page.text(command)
     page.table([{'': key, 'value': value} for key, value in metadata(comparison).items()])
     page.table(training_rows(comparison))
@@ -95,12 +95,12 @@ def html_report(comparison: Comparison, tables: dict[str, list[dict[str, Any]]],
         for schedule in comparison.schedules:
             trained = comparison.groups[schedule][name][0]
             config = trained.work_dir / Path(trained['config']).name
-            page.details(f'{name}, {schedule}: complete config', config.read_text())
+            page.details(f'{name}, {schedule}: the whole config', config.read_text())
     return page.html()
 
 
 def compare_classes(page: Page, comparison: Comparison, schedule: str) -> None:
-    """Add the gain or loss of each class."""
+    """Add the gains and losses of the classes."""
     page.heading('Classes', 3)
     if len(comparison.configs) > len({comparison.base_of(name) for name in comparison.configs}):
         page.figure(
@@ -111,7 +111,7 @@ def compare_classes(page: Page, comparison: Comparison, schedule: str) -> None:
 
 
 def show_predictions(page: Page, comparison: Comparison, schedule: str) -> None:
-    """Add predictions during training, and images on which each config gains and loses."""
+    """Add predictions during training, and the images with the largest gains and losses of each config."""
     seed = comparison.seeds[0]
     page.heading('Predictions', 3)
     last = comparison.trainings[0].last
@@ -119,26 +119,26 @@ def show_predictions(page: Page, comparison: Comparison, schedule: str) -> None:
     page.figure(charts.legend(names, last['palette']))
     page.figure(
         charts.evolution(comparison, schedule),
-        f'Predictions of each config on the same validation images, by iteration (seed {seed}).',
+        f'The same validation images under each config, by iteration (seed {seed}).',
     )
     for name in comparison.configs:
         if name == comparison.base_of(name):
             continue
-        page.heading(f'{name}: largest gains and losses', 4)
+        page.heading(f'{name}: where it gains and loses most', 4)
         base = comparison.base_of(name)
         chosen, gains = charts.extremes(*(comparison.groups[schedule][key][0] for key in (name, base)))
         if not chosen:
-            page.text(f'Every image has the same mean IoU as with {base}.')
+            page.text(f'No image has another mean IoU than with {base}.')
             continue
         page.figure(
             charts.wins_and_losses(comparison, schedule, name, chosen, gains),
-            f'The largest gains and losses in mean IoU against {base} among {len(last["gallery"])} validation images, '
-            f'in points (seed {seed}).',
+            f'Of {len(last["gallery"])} validation images those with the largest gains and the largest losses in mean '
+            f'IoU against {base}, in points (seed {seed}).',
         )
 
 
 def training_rows(comparison: Comparison) -> Sequence[dict[str, Any]]:
-    """Return one row for each run."""
+    """Return one row for each training."""
     return [
         {
             'training': trained['name'],

@@ -1,0 +1,31 @@
+"""Base of generated data sets that are drawn in memory, without files."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mmengine.dataset import BaseDataset
+
+from mmseg_nondecomp._utils.arguments import check_integer
+
+from ._scene import SPLITS
+
+
+class DrawnDataset(BaseDataset):
+    """A data set without files. ``size`` is the name and value of the parameter for the number of images."""
+
+    def __init__(self, split: str, seed: int, size: tuple[str, int], kwargs: dict[str, Any]) -> None:
+        check_integer(*size, 1)
+        check_integer('seed', seed, 0)
+        for path in ('ann_file', 'data_root', 'data_prefix'):
+            if kwargs.get(path):
+                raise TypeError(f'{type(self).__name__} has no files and takes no `{path}`. Found {kwargs[path]!r}.')
+        self.split = split
+        self.seed = seed
+        super().__init__(**kwargs)
+
+
+def check_split(split: str) -> None:
+    """Raise unless the split is one that the generators draw."""
+    if split not in SPLITS:
+        raise ValueError(f'Parameter `split` should be one of {SPLITS}. Found {split!r}.')
