@@ -7,7 +7,15 @@ import torch
 from torch import Tensor, nn
 
 from mmseg_nondecomp._utils.versions import is_compiling
-from mmseg_nondecomp.functional._inputs import Inputs, Reduce, check_option, one_of_two, read_class_weight, read_inputs
+from mmseg_nondecomp.functional._inputs import (
+    Inputs,
+    Reduce,
+    check_number,
+    check_option,
+    one_of_two,
+    read_class_weight,
+    read_inputs,
+)
 from mmseg_nondecomp.losses._distributed import SCOPES, sum_over
 from mmseg_nondecomp.registry import HAS_MMENGINE
 
@@ -61,8 +69,7 @@ class RegisteredLoss(nn.Module):
                 'Parameter `loss_name` should be a string that contains "loss", or MMEngine does not train on it. '
                 f'Found {loss_name!r}.'
             )
-        if not isinstance(loss_weight, (int, float)):
-            raise TypeError(f'Parameter `loss_weight` should be a number. Found {loss_weight!r}.')
+        check_number('loss_weight', loss_weight, '(-inf, inf)')
         self.loss_weight = loss_weight
         self._loss_name = loss_name
 
