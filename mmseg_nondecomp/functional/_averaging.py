@@ -140,8 +140,8 @@ def count_scores(scores: Tensor, is_positive: Tensor, valid: Tensor, bins: int) 
     """Count the items with a score in each cell.
 
     Args:
-        scores: Scores of the items in each query, of shape [K, n].
-        is_positive: Whether an item is a positive of the query, bool of shape [K, n].
+        scores: Scores of the items in each problem, of shape [K, n].
+        is_positive: Whether an item is a positive of the problem, bool of shape [K, n].
         valid: Whether it counts, bool of shape [K, n].
         bins: The number of cells.
 
@@ -155,10 +155,10 @@ def count_scores(scores: Tensor, is_positive: Tensor, valid: Tensor, bins: int) 
 
 
 def average_precisions(counts: Tensor) -> Tensor:
-    """Return the average precision of each query from counts [K, 2, T + 1], where the items of a cell are ties.
+    """Return the average precision of each problem from counts [K, 2, T + 1], where the items of a cell are ties.
 
     Returns:
-        Values of shape [K], float64; 0 for a query without positives, NaN for one with a score without an order.
+        Values of shape [K], float64; 0 for a problem without positives, NaN for one with a score without an order.
     """
     of_cell = counts[:, 1, :-1].flip(1)
     negatives, positives = counts[:, :, :-1].flip(2).cumsum(2).unbind(1)
@@ -168,10 +168,10 @@ def average_precisions(counts: Tensor) -> Tensor:
 
 
 def areas_under_roc(counts: Tensor) -> Tensor:
-    """Return the area under the ROC curve of each query from counts [K, 2, T + 1]; ties count a half.
+    """Return the area under the ROC curve of each problem from counts [K, 2, T + 1]; ties count a half.
 
     Returns:
-        Values of shape [K], float64; 0 for a query without positives or without negatives, NaN for one with a score
+        Values of shape [K], float64; 0 for a problem without positives or without negatives, NaN for one with a score
         without an order.
     """
     negatives, positives = counts[:, 0, :-1].double(), counts[:, 1, :-1].double()
