@@ -17,7 +17,7 @@ class HardTopKLoss(TopKLoss):
     Only two scores of an item have a gradient, so `SmoothTopKLoss` trains better; this is its limit for a temperature
     of 0. See :func:`mmseg_nondecomp.functional.hard_topk_loss`.
 
-    While MMEngine trains, the share of items whose label is among the k highest scores is logged as
+    While MMEngine trains, the fraction of items whose label is among the k highest scores is logged as
     ``train/<loss_name>_top<k>``.
 
     Args:

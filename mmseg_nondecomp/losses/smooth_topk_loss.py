@@ -18,7 +18,7 @@ class SmoothTopKLoss(TopKLoss):
     cross-entropy, which it is with k = 1, ``tau=1`` and ``margin=0``. The temperature matters most: the best one was
     between 0.01 and 10 on the data sets of the paper. See :func:`mmseg_nondecomp.functional.smooth_topk_loss`.
 
-    While MMEngine trains, the share of items whose label is among the k highest scores is logged as
+    While MMEngine trains, the fraction of items whose label is among the k highest scores is logged as
     ``train/<loss_name>_top<k>``.
 
     Args:
