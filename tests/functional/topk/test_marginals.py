@@ -170,3 +170,10 @@ def test_nan_is_not_hidden():
 def test_bad_input(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16], ids=str)
+def test_half_precision_is_close_to_double(dtype):
+    scores = (3 * normal(4, 300)).to(dtype)
+    expected = topk_marginals(scores.double(), 5)
+    torch.testing.assert_close(topk_marginals(scores, 5).double(), expected, rtol=torch.finfo(dtype).eps, atol=1e-6)
