@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from mmseg_nondecomp.functional.s_measures.rates import SCALE, SURROGATES, unit_penalty
+
 MEASURES = {
     'F_1': dict(measure='f_beta'),
     'F_2': dict(measure='f_beta', beta=2.0),
@@ -19,7 +21,13 @@ at_one_point = pytest.mark.parametrize('args', AT_ONE_POINT.values(), ids=AT_ONE
 MODES = [pytest.param(args, False, id=name) for name, args in MEASURES.items()] + [
     pytest.param(args, True, id=f'{name}, per example') for name, args in AT_ONE_POINT.items()
 ]
+each_surrogate = pytest.mark.parametrize('surrogate', SURROGATES)
 each_mode = pytest.mark.parametrize(('args', 'per_example'), MODES)
+
+
+def margin_penalty(score, epsilon, surrogate):
+    """The bound on ε times the step function: ε φ(z / ε)."""
+    return SCALE[surrogate] * epsilon * unit_penalty(score / epsilon, surrogate)
 
 
 def batch(n=30, n_classes=1, seed=0, share=0.3, dtype=torch.float64):
@@ -34,7 +42,9 @@ def batch(n=30, n_classes=1, seed=0, share=0.3, dtype=torch.float64):
     return scores.to(dtype), labels, torch.arange(n)
 
 
-def value_and_gradient(loss, scores, *args, **kwargs):
+def value_and_gradient(loss, scores, *args, ids=None, **kwargs):
+    """Value and gradient of a call, which has the ids of its examples where the loss needs them."""
+    kwargs |= dict(ids=ids) if loss.per_example else {}
     scores = scores.detach().requires_grad_()
     value = loss(scores, *args, **kwargs)
     return value.item(), torch.autograd.grad(value, scores)[0]
@@ -46,8 +56,17 @@ def call(loss, scores, labels, ids=None, **kwargs):
 
 def seen_and_stepped(loss, scores, labels, ids=None, **how):
     """A call that a gradient is taken of, and the step after it."""
-    value_and_gradient(loss, scores, labels, ids=ids if loss.per_example else None)
+    value_and_gradient(loss, scores, labels, ids=ids)
     loss.step(**how)
+    return loss
+
+
+def with_variables(loss, scores, labels):
+    """The loss with the variables of a first call, which is not to count."""
+    call(loss, scores, labels, torch.arange(len(scores)))
+    loss.state.pending.zero_()
+    if loss.examples is not None:
+        loss.examples.waiting.clear()
     return loss
 
 

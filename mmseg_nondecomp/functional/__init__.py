@@ -4,8 +4,7 @@ from mmseg_nondecomp.functional.direct import direct_ap_loss, direct_zero_one_lo
 from mmseg_nondecomp.functional.lovasz import lovasz_extension, lovasz_hinge, lovasz_softmax, prox_lovasz_hinge
 from mmseg_nondecomp.functional.max_pooling import loss_max_pooling, max_pooling_weights
 from mmseg_nondecomp.functional.overlap import soft_iou
-from mmseg_nondecomp.functional.project_tau import project_tau
-from mmseg_nondecomp.functional.soft_project_tau import soft_project_tau
+from mmseg_nondecomp.functional.s_measures import project_tau, soft_project_tau
 from mmseg_nondecomp.functional.tiling import predict_in_tiles
 from mmseg_nondecomp.functional.topk import hard_topk_loss, log_elementary_symmetric, smooth_topk_loss, topk_marginals
 

@@ -1,4 +1,4 @@
-"""A head for the S-measure of a segmentation model: are the things in an image big? Importing it needs MMSegmentation.
+"""A head that trains a segmentation model on the sizes of the classes in an image. Importing it needs MMSegmentation.
 
 Reference:
     S. N. Ravi, A. Venkatesh, G. M. Fung, V. Singh: Optimizing nondecomposable data dependent regularizers via
@@ -18,11 +18,10 @@ from mmseg.models.decode_heads.decode_head import BaseDecodeHead
 from mmseg.models.losses import CrossEntropyLoss
 from torch import Tensor, nn
 
-from mmseg_nondecomp.functional.items import can_be_read
+from mmseg_nondecomp.functional._inputs import can_be_read, check_integer, check_number, check_option
 from mmseg_nondecomp.losses import SMeasureLoss
-from mmseg_nondecomp.losses.base import SetLoss
-from mmseg_nondecomp.losses.monitor import training_iteration
-from mmseg_nondecomp.losses.scope import reduction_over
+from mmseg_nondecomp.losses._base import RegisteredLoss, training_iteration
+from mmseg_nondecomp.losses._distributed import sum_over
 from mmseg_nondecomp.registry import MODELS
 
 GROUPS = ('majority', 'size', 'classes')
@@ -30,37 +29,35 @@ GROUPS = ('majority', 'size', 'classes')
 
 @MODELS.register_module()
 class SMeasureHead(BaseDecodeHead):
-    """Tells images of big things from images of small ones, as an auxiliary head of any model of MMSegmentation.
+    """Auxiliary head that separates images with big classes from others, for any model of MMSegmentation.
 
-    Of the features of an image it makes one score, by their mean over all positions and a linear layer, that is above 0
-    where s = 1, "big"; its loss, such as the F_β of these decisions, regularises the features. Pixels that are ignored
-    do not count. The share of a class is that of the image's other pixels. By ``group``, s is
+    The score of an image is a linear layer of the mean of its features over all positions; above 0 it predicts s = 1,
+    "big". The loss of these decisions, such as their F_β, regularises the features. The area of a class is its fraction
+    of the pixels that are not ignored, in the image as cropped and augmented. By ``group``, s is
 
-    - ``'majority'``: whether of the classes in the image more are big than not: those whose share is above the
-      threshold (the paper's experiment 3). An image with nothing but ignored pixels is left out.
-    - ``'size'``: whether the share of one class, or of all classes but class 0, is above the threshold (experiments 1
-      and 2). As in the paper, only images that have the class are looked at, and the others are left out.
-    - ``'classes'``: for each class, with a score of its own, whether its share is above the threshold. Where it is
-      absent it is not.
-
-    Sizes are those of the images as they were cropped and augmented.
+    - ``'majority'``: whether most classes in the image are big: have an area above the threshold (the paper's
+      experiment 3). An image with only ignored pixels is left out.
+    - ``'size'``: whether the area of one class, or of all classes but class 0, is above the threshold (experiments 1
+      and 2). As in the paper, images without the class are left out.
+    - ``'classes'``: for each class, with its own score, whether its area is above the threshold. An absent class is
+      not.
 
     Args:
-        group: What s is.
-        size_threshold: The share of an image's pixels above which a class is big, or ``'mean'``: the mean share over
-            the images that have it, taken of all those that were drawn in this training, by all processes.
-        of_class: With ``'size'``, the class that is measured; by default all classes but class 0, the background.
+        group: The meaning of s.
+        size_threshold: The area above which a class is big, or ``'mean'``: the mean area over the images that have the
+            class, among all images of this training so far, in all processes.
+        of_class: With ``'size'``, the class; by default all classes but class 0, the background.
         channels: The channels of a 1x1 convolution with ``norm_cfg`` and ``act_cfg`` before the mean over positions.
             By default there is none.
         loss_decode: By default ``dict(type='SMeasureLoss', measure='f_beta', loss_weight=1e-2)``. With
-            ``per_example=True`` the examples are the images, known by their paths. With ``use_sigmoid=True`` also
+            ``per_example=True`` the examples are the images, identified by their paths. With ``use_sigmoid=True`` also
             ``CrossEntropyLoss`` or another loss of this package.
-        **kwargs: What MMSegmentation's ``BaseDecodeHead`` takes, such as ``in_channels``, ``in_index``,
+        **kwargs: Arguments of MMSegmentation's ``BaseDecodeHead``, such as ``in_channels``, ``in_index``,
             ``num_classes`` and ``dropout_ratio``.
 
     Raises:
         TypeError: If an argument is unknown or of a wrong type.
-        ValueError: If an argument is out of range, or a loss is for scores that exclude each other.
+        ValueError: If an argument is out of range, or a loss does not take each score as a decision of its own.
 
     Example:
         In an MMSegmentation config, the paper's experiment 2 on class 3::
@@ -74,7 +71,7 @@ class SMeasureHead(BaseDecodeHead):
     """
 
     drawn: Tensor
-    """The sum of the shares of the images that have a class, and their number, float64 of shape [2, K]."""
+    """Sum of the areas of each class and number of images that have it, float64 of shape [2, K]."""
 
     def __init__(
         self,
@@ -85,16 +82,16 @@ class SMeasureHead(BaseDecodeHead):
         loss_decode: dict | Sequence[dict] | None = None,
         **kwargs: Any,
     ) -> None:
-        if group not in GROUPS:
-            raise ValueError(f'Parameter `group` should be one of {GROUPS}. Found {group!r}.')
-        _check_threshold(size_threshold)
+        check_option('group', group, GROUPS)
+        if size_threshold != 'mean':
+            check_number('size_threshold', size_threshold, '[0, 1)', " or 'mean'")
         for owned in ('out_channels', 'threshold', 'sampler'):
             if owned in kwargs:
                 raise TypeError(f'SMeasureHead has scores of images and takes no `{owned}`. Found {kwargs[owned]!r}.')
-        in_channels: Any = kwargs.get('in_channels')
         transform = kwargs.get('input_transform')
         if transform == 'multiple_select':
             raise ValueError("Parameter `input_transform` should be None or 'resize_concat'. Found 'multiple_select'.")
+        in_channels: Any = kwargs.get('in_channels')
         pooled = sum(in_channels) if transform else in_channels
         super().__init__(
             channels=pooled if channels is None else channels,
@@ -107,94 +104,83 @@ class SMeasureHead(BaseDecodeHead):
         self.group, self.size_threshold, self.of_class = group, size_threshold, of_class
         for loss in self._losses():
             _check_loss(loss)
-        self.reduce_channels = (
-            nn.Identity()
-            if channels is None
-            else ConvModule(
-                self.in_channels,
-                channels,
-                1,
-                conv_cfg=self.conv_cfg,
-                norm_cfg=self.norm_cfg,
-                act_cfg=self.act_cfg,
-            )
-        )
+        layers = dict(conv_cfg=self.conv_cfg, norm_cfg=self.norm_cfg, act_cfg=self.act_cfg)
+        has_layer = channels is not None
+        self.reduce_channels = ConvModule(self.in_channels, channels, 1, **layers) if has_layer else nn.Identity()
         if size_threshold == 'mean':
             n_sizes = 1 if group == 'size' else self.num_classes
             self.register_buffer('drawn', torch.zeros(2, n_sizes, dtype=torch.float64))
 
     def forward(self, inputs: Sequence[Tensor]) -> Tensor:
-        """The scores of images, of shape [N, K, 1, 1]."""
+        """Compute the scores of images, of shape [N, K, 1, 1]."""
         features = self.reduce_channels(self._transform_inputs(inputs))
         return self.cls_seg(features.mean((2, 3), keepdim=True))
 
     def loss_by_feat(self, seg_logits: Tensor, batch_data_samples: Sequence[Any]) -> dict[str, Tensor]:
-        """The losses of a batch by their names; those of one name are added."""
+        """Compute the losses of a mini-batch by their names; losses of the same name are added."""
         scores = seg_logits.flatten(1).float()
         sizes, counted = self.sizes(self._stack_batch_gt(batch_data_samples).squeeze(1))
         if self.size_threshold == 'mean' and self.training and torch.is_grad_enabled():
             self._learn(sizes)
         target, weight = self.are_big(sizes).to(scores), counted.to(scores)
-        needs_ids = any(getattr(loss, 'per_example', False) for loss in self._losses())
-        ids = ids_of(batch_data_samples).to(scores.device) if needs_ids else None
         losses: dict[str, Tensor] = {}
         for loss in self._losses():
+            ids = {}
+            if getattr(loss, 'per_example', False):
+                ids = dict(ids=ids_of(batch_data_samples).to(scores.device))
             value = _call(loss, scores, target, weight, ids)
             losses[loss.loss_name] = losses[loss.loss_name] + value if loss.loss_name in losses else value
         return losses
 
     def sizes(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """The sizes from which s is found.
+        """Return the areas from which s is decided.
 
         Args:
             labels: Classes of pixels, of shape [N, H, W].
 
         Returns:
-            The share of each class in the pixels of an image, float64 of shape [N, C], or with ``group='size'`` that of
-            what is measured, [N, 1]; and which images count, bool of shape [N].
+            The area of each class in each image, float64 of shape [N, C], or with ``group='size'`` the area to be
+            compared, [N, 1]; and the mask of the images that count, bool of shape [N].
 
         Raises:
-            ValueError: If a label is neither a class nor to be ignored (found on the CPU only).
+            ValueError: If a label is neither a class nor ignored (found on the CPU only).
         """
         counts = _count_classes(labels, self.num_classes, self.ignore_index)
         n_valid = counts.sum(1)
-        shares = counts.double() / n_valid.clamp(min=1).unsqueeze(1)
+        areas = counts.double() / n_valid.clamp(min=1).unsqueeze(1)
         if self.group != 'size':
-            return shares, n_valid > 0
-        size = shares[:, 1:].sum(1) if self.of_class is None else shares[:, self.of_class]
-        return size.unsqueeze(1), size > 0
+            return areas, n_valid > 0
+        area = areas[:, 1:].sum(1) if self.of_class is None else areas[:, self.of_class]
+        return area.unsqueeze(1), area > 0
 
     def are_big(self, sizes: Tensor) -> Tensor:
-        """The s of images with these sizes: bool of shape [N, C] with ``group='classes'``, else [N, 1]."""
-        threshold: Any = self._mean() if self.size_threshold == 'mean' else self.size_threshold
+        """Return the s of images with these areas: bool of shape [N, C] with ``group='classes'``, else [N, 1]."""
+        threshold: Any = self.size_threshold
+        if threshold == 'mean':
+            total, number = self.drawn
+            threshold = total / number.clamp(min=1)
         big = sizes > threshold
         if self.group != 'majority':
             return big
-        # A class that is absent has no vote.
-        there = sizes > 0
-        return 2 * (big & there).sum(1, keepdim=True) > there.sum(1, keepdim=True)
+        present = sizes > 0
+        return 2 * (big & present).sum(1, keepdim=True) > present.sum(1, keepdim=True)
 
     def _learn(self, sizes: Tensor) -> None:
-        """Let the sizes of all processes take part in the mean, which begins anew with a training."""
+        """Add the areas of all processes to the mean, which starts anew with a training."""
         if training_iteration() == 0:
             self.drawn.zero_()
-        self.drawn += reduction_over('world')(torch.stack([sizes.sum(0), (sizes > 0).sum(0).double()]))
-
-    def _mean(self) -> Tensor:
-        """The mean size of what was there, of shape [K]."""
-        total, number = self.drawn
-        return total / number.clamp(min=1)
+        self.drawn += sum_over('world')(torch.stack([sizes.sum(0), (sizes > 0).sum(0).double()]))
 
     def _losses(self) -> list[Any]:
         return list(self.loss_decode) if isinstance(self.loss_decode, nn.ModuleList) else [self.loss_decode]
 
 
-def _call(loss: Any, scores: Tensor, target: Tensor, weight: Tensor, ids: Tensor | None) -> Tensor:
-    """The value of a loss that takes each score for a decision of its own."""
-    if isinstance(loss, SetLoss):
-        return loss(scores, target, weight=weight, **(dict(ids=ids) if getattr(loss, 'per_example', False) else {}))
-    # MMSegmentation's loss has a weight for each score, and divides by the number of all of them. It takes a single
-    # score for a class index.
+def _call(loss: Any, scores: Tensor, target: Tensor, weight: Tensor, ids: dict[str, Tensor]) -> Tensor:
+    """Compute a loss that takes each score as a decision of its own."""
+    if isinstance(loss, RegisteredLoss):
+        return loss(scores, target, weight=weight, **ids)
+    # MMSegmentation's loss has a weight for each score, and divides by the number of all of them. It reads a single
+    # score as a class index.
     n_counted = (weight.sum() * scores.shape[1]).clamp(min=1)
     if scores.shape[1] == 1:
         return loss(scores, target.squeeze(1).long(), weight=weight, avg_factor=n_counted)
@@ -202,7 +188,7 @@ def _call(loss: Any, scores: Tensor, target: Tensor, weight: Tensor, ids: Tensor
 
 
 def _count_classes(labels: Tensor, n_classes: int, ignore_index: int) -> Tensor:
-    """The number of pixels of each class in each image, int64 of shape [N, C]."""
+    """Return the number of pixels of each class in each image, int64 of shape [N, C]."""
     ignored = labels == ignore_index
     if can_be_read(labels):
         wrong = ~ignored & ((labels < 0) | (labels >= n_classes))
@@ -217,24 +203,15 @@ def _count_classes(labels: Tensor, n_classes: int, ignore_index: int) -> Tensor:
 
 
 def ids_of(samples: Sequence[Any]) -> Tensor:
-    """A number for each image that is the same in every epoch, process and training: a digest of its path."""
+    """Return a digest of the path of each image, the same in every epoch, process and training."""
     paths = [sample.metainfo.get('img_path') for sample in samples]
     if None in paths:
         raise ValueError(
-            'Parameter `per_example` needs to know which image is which: add "img_path" to the `meta_keys` of '
+            'Parameter `per_example` identifies images by their paths: add "img_path" to the `meta_keys` of '
             f'PackSegInputs, or have the data set give it. Found only {sorted(samples[paths.index(None)].metainfo)}.'
         )
     digests = [blake2b(str(path).encode(), digest_size=8).digest() for path in paths]
     return torch.tensor([int.from_bytes(digest, 'big', signed=True) for digest in digests])
-
-
-def _check_threshold(threshold: Any) -> None:
-    if threshold == 'mean':
-        return
-    if isinstance(threshold, bool) or not isinstance(threshold, (int, float)):
-        raise TypeError(f"Parameter `size_threshold` should be a share of the pixels or 'mean'. Found {threshold!r}.")
-    if not 0 <= threshold < 1:
-        raise ValueError(f'Parameter `size_threshold` should be at least 0 and below 1. Found {threshold}.')
 
 
 def _check_class(of_class: Any, group: str, n_classes: int) -> None:
@@ -242,18 +219,17 @@ def _check_class(of_class: Any, group: str, n_classes: int) -> None:
         return
     if group != 'size':
         raise ValueError(f"Parameter `of_class` should be given with `group='size'` only. Found it with {group!r}.")
-    if isinstance(of_class, bool) or not isinstance(of_class, int):
-        raise TypeError(f'Parameter `of_class` should be an integer. Found {of_class!r}.')
-    if not 0 <= of_class < n_classes:
+    check_integer('of_class', of_class, lowest=0)
+    if of_class >= n_classes:
         raise ValueError(f'Parameter `of_class` should be a class, from 0 to {n_classes - 1}. Found {of_class}.')
 
 
 def _check_loss(loss: Any) -> None:
     if isinstance(loss, SMeasureLoss):
         return
-    if not isinstance(loss, (SetLoss, CrossEntropyLoss)) or not getattr(loss, 'use_sigmoid', False):
+    if not isinstance(loss, (RegisteredLoss, CrossEntropyLoss)) or not getattr(loss, 'use_sigmoid', False):
         raise ValueError(
-            'Parameter `loss_decode` should have losses that take each score for a decision of its own: SMeasureLoss, '
+            'Parameter `loss_decode` should have losses that take each score as a decision of its own: SMeasureLoss, '
             'or with `use_sigmoid=True` CrossEntropyLoss or another loss of this package. '
             f'Found {type(loss).__name__}.'
         )

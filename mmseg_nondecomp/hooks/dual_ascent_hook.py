@@ -1,4 +1,4 @@
-"""The clock of S-measures: when the variables of an `SMeasureLoss` are projected and its multipliers rise."""
+"""Schedule of the projections and multipliers of an `SMeasureLoss`."""
 
 from __future__ import annotations
 
@@ -9,33 +9,31 @@ from mmengine.dist import get_world_size
 from mmengine.hooks import Hook
 from mmengine.runner import EpochBasedTrainLoop, Runner
 
+from mmseg_nondecomp.functional._inputs import check_flag, check_integer
 from mmseg_nondecomp.losses import SMeasureLoss
 from mmseg_nondecomp.registry import HOOKS
 
 
 @HOOKS.register_module()
 class DualAscentHook(Hook):
-    """Takes the steps of all `SMeasureLoss` of a model, those of the multipliers on a clock of their own.
+    """Steps all `SMeasureLoss` of a model, their multipliers on a schedule of their own.
 
-    After each iteration margins, thresholds and τ take a step of descent, as the network does. When the clock strikes,
-    the τ that were seen since the last time are projected and the multipliers take a step of ascent:
+    In each iteration margins, thresholds and τ take a step of descent, as the network does. At the end of each interval
+    the τ of the examples since the last one are projected and the multipliers take a step of ascent:
 
     ==================================  ==========================================================
     ``interval=1``                      in each iteration: the "full projections" of the paper, and
-                                        what a loss does by itself where there is no such hook
+                                        the default of the loss without this hook
     ``interval=100``                    in every hundredth iteration
-    ``interval=1, by_epoch=True``       at the end of each epoch, as the paper's algorithm 1 has it
+    ``interval=1, by_epoch=True``       at the end of each epoch, as in the paper's algorithm 1
     ==================================  ==========================================================
 
-    MMEngine's ``EpochBasedTrainLoop`` has epochs. In any other loop, such as the ``IterBasedTrainLoop`` that
-    MMSegmentation trains by, one is over when as many examples were drawn, by all processes together, as the data set
-    has.
+    In loops other than MMEngine's ``EpochBasedTrainLoop``, such as MMSegmentation's ``IterBasedTrainLoop``, an epoch
+    ends when all processes together have drawn as many examples as the data set has.
 
-    Where gradients are accumulated, an iteration is a step all the same: each hands the losses what they have not seen.
-    With ``interval`` at the number of iterations that are accumulated, multipliers wait for the network.
-
-    A step is over before the checkpoint of its iteration is saved. A training that is not resumed begins with new
-    multipliers, also with ``load_from``.
+    With accumulated gradients, each iteration is still a step. With ``interval`` at the number of accumulated
+    iterations, multipliers step together with the network. A step precedes the checkpoint of its iteration. A training
+    that is not resumed starts with new multipliers, also with ``load_from``.
 
     Args:
         interval: Iterations, or epochs, from one ascent to the next.
@@ -43,8 +41,8 @@ class DualAscentHook(Hook):
 
     Raises:
         TypeError: If an argument is of a wrong type.
-        ValueError: If ``interval`` is less than 1; when training begins, if the model has no `SMeasureLoss`, or if it
-            cannot be told how long an epoch is.
+        ValueError: If ``interval`` is less than 1; when training begins, if the model has no `SMeasureLoss`, or an
+            epoch has no length.
 
     Example:
         The algorithm of the paper, in a config::
@@ -60,18 +58,14 @@ class DualAscentHook(Hook):
     priority = 'NORMAL'
 
     def __init__(self, interval: int = 1, by_epoch: bool = False) -> None:
-        if isinstance(interval, bool) or not isinstance(interval, int):
-            raise TypeError(f'Parameter `interval` should be an integer. Found {interval!r}.')
-        if interval < 1:
-            raise ValueError(f'Parameter `interval` should be at least 1. Found {interval}.')
-        if not isinstance(by_epoch, bool):
-            raise TypeError(f'Parameter `by_epoch` should be True or False. Found {by_epoch!r}.')
+        check_integer('interval', interval, lowest=1)
+        check_flag('by_epoch', by_epoch)
         self.interval = interval
         self.by_epoch = by_epoch
         self.losses: list[SMeasureLoss] = []
 
     def before_train(self, runner: Runner) -> None:
-        """Take the clock from the losses, and have them begin anew with a new training."""
+        """Take over the steps of the losses, and start them anew with a new training."""
         self.losses = [module for module in runner.model.modules() if isinstance(module, SMeasureLoss)]
         if not self.losses:
             raise ValueError('DualAscentHook needs a model with a loss of type `SMeasureLoss`. Found none.')
@@ -90,25 +84,25 @@ class DualAscentHook(Hook):
             loss.step(ascend=ascend)
 
     def after_train(self, runner: Runner) -> None:
-        """Give the clock back."""
+        """Leave the steps to the losses."""
         for loss in self.losses:
             loss.follows_runner = True
 
 
 def _iterations_of_an_epoch(runner: Runner) -> int:
-    """How many iterations draw the data set once."""
+    """Return the number of iterations that draw the data set once."""
     dataloader = runner.train_dataloader
     if isinstance(runner.train_loop, EpochBasedTrainLoop):
         return len(dataloader)
     batches = dataloader.batch_sampler
     batch_size = 1 if batches is None else getattr(batches, 'batch_size', None)
     try:
-        # The length of a sampler or a data loader says nothing: MMEngine's endless sampler has that of the data set.
+        # Not the length of the sampler or the data loader: MMEngine's endless sampler has that of the data set.
         if batch_size is not None:
             return math.ceil(len(dataloader.dataset) / (batch_size * get_world_size()))
         return len(batches)
     except TypeError as error:
         raise ValueError(
-            'Parameter `by_epoch` should be False where nothing says how long an epoch is. Found True, with '
+            'Parameter `by_epoch` should be False where an epoch has no length. Found True, with '
             f'{type(dataloader.dataset).__name__} and {type(batches).__name__}, which have no length.'
         ) from error

@@ -1,4 +1,4 @@
-"""When multipliers move, by the clock of a real Runner wherever it matters."""
+"""When multipliers move, with a real Runner wherever it matters."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,6 @@ import torch
 from mmengine.hooks import Hook
 from mmengine.model import BaseModel, MMDistributedDataParallel
 from mmengine.optim import OptimWrapper
-from mmengine.registry import HOOKS, DefaultScope
 from mmengine.runner import IterBasedTrainLoop, Runner
 from processes import find_as_a_process, found_by_ranks
 from torch import distributed, nn
@@ -34,7 +33,7 @@ class Examples:
 
 
 class Points(BaseModel):
-    """A linear classifier, which remembers what it hands to its loss."""
+    """A linear classifier, which records the calls of its loss."""
 
     def __init__(self, **loss):
         super().__init__()
@@ -148,14 +147,14 @@ EXAMPLE = dict(per_example=True)
         (by_epoch(3), dict(interval=2, by_epoch=True), [6]),
     ],
 )
-def test_multipliers_move_when_the_clock_strikes(loop, hook, ascents, loss, tmp_path):
+def test_multipliers_move_at_the_end_of_each_interval(loop, hook, ascents, loss, tmp_path):
     model, kept = train(tmp_path, loop, hook, loss)
     assert moved(kept) == ascents
     period = ascents[0]
     assert same(kept[-1], replayed(model.seen, period, **loss))
 
 
-def test_descent_does_not_wait_for_the_clock(tmp_path):
+def test_descent_is_in_each_iteration(tmp_path):
     _, kept = train(tmp_path, by_iteration(6), dict(interval=6), dict(measure='f_beta'))
     assert moved(kept, 'epsilon') != [6]
     _, kept = train(tmp_path, by_iteration(6), dict(interval=6), EXAMPLE)
@@ -163,7 +162,7 @@ def test_descent_does_not_wait_for_the_clock(tmp_path):
     assert not torch.equal(tau[0], tau[3])
 
 
-def test_only_what_was_seen_has_its_tau_touched(tmp_path):
+def test_only_examples_of_the_iteration_have_their_tau_moved(tmp_path):
     """Three iterations, each with examples of its own: the positives of the others are as they were."""
     _, kept = train(tmp_path, by_iteration(6), dict(interval=1), EXAMPLE)
     for i in range(3, 6):
@@ -220,11 +219,7 @@ def test_each_iteration_is_what_a_loss_does_without_the_hook(tmp_path):
     alone, _ = train(tmp_path, by_iteration(5), None, PIXEL)
     alone.loss.step()  # It waits for the iteration that never comes.
     torch.testing.assert_close(by_hook.state_dict(), alone.state_dict(), rtol=0, atol=0)
-
-
-def test_the_clock_is_given_back(tmp_path):
-    model, _ = train(tmp_path, by_iteration(1), dict(), PIXEL)
-    assert model.loss.follows_runner
+    assert by_hook.loss.follows_runner  # again
 
 
 @pytest.mark.parametrize(
@@ -274,7 +269,7 @@ class WithoutLength:
 
 
 def runner_with(dataloader, loop=IterBasedTrainLoop):
-    """As much of a Runner as decides how long an epoch is."""
+    """The attributes of a Runner that decide the length of an epoch."""
     return SimpleNamespace(train_dataloader=dataloader, train_loop=object.__new__(loop))
 
 
@@ -304,7 +299,7 @@ def test_an_epoch_draws_the_data_set_once(name):
     [lambda: DataLoader(Endless(), 2), lambda: DataLoader(Examples(), batch_sampler=WithoutLength())],
     ids=['data set', 'batch sampler'],
 )
-def test_an_epoch_without_length_is_told(loader):
+def test_an_epoch_without_length_is_an_error(loader):
     with pytest.raises(ValueError, match='`by_epoch` should be False'):
         _iterations_of_an_epoch(runner_with(loader()))
 
@@ -334,7 +329,7 @@ def test_losses_of_a_distributed_model_are_found_in_its_wrapper():
         distributed.destroy_process_group()
 
 
-def test_a_model_without_such_a_loss_is_told():
+def test_a_model_without_such_a_loss_is_an_error():
     with pytest.raises(ValueError, match='`SMeasureLoss`'):
         DualAscentHook().before_train(SimpleNamespace(model=nn.Linear(1, 1), iter=0))
 
@@ -343,23 +338,13 @@ def test_a_model_without_such_a_loss_is_told():
     ('arguments', 'error', 'name'),
     [
         (dict(interval=0), ValueError, 'interval'),
-        (dict(interval=-1), ValueError, 'interval'),
         (dict(interval=1.0), TypeError, 'interval'),
-        (dict(interval=True), TypeError, 'interval'),
-        (dict(interval=None), TypeError, 'interval'),
         (dict(by_epoch=1), TypeError, 'by_epoch'),
-        (dict(by_epoch='epoch'), TypeError, 'by_epoch'),
     ],
 )
 def test_wrong_arguments_are_named(arguments, error, name):
     with pytest.raises(error, match=rf'`{name}`.*Found'):
         DualAscentHook(**arguments)
-
-
-def test_is_built_by_name_from_a_config():
-    with DefaultScope.overwrite_default_scope('mmseg'):
-        hook = HOOKS.build(dict(type='DualAscentHook', interval=2, by_epoch=True))
-    assert type(hook) is DualAscentHook
 
 
 if __name__ == '__main__':

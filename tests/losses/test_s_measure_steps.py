@@ -9,7 +9,6 @@ import pytest
 import torch
 from s_measure_scenes import (
     MODES,
-    at_one_point,
     batch,
     call,
     each_mode,
@@ -21,7 +20,8 @@ from s_measure_scenes import (
 )
 from torch import nn
 
-from mmseg_nondecomp.losses.dual_state import LITTLE, MOST
+from mmseg_nondecomp.functional.s_measures.multipliers import MIN_COUNT
+from mmseg_nondecomp.functional.s_measures.problem import MAX_MULTIPLIER
 from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
 
 pytestmark = pytest.mark.usefixtures('no_other_runner')
@@ -52,14 +52,14 @@ def assert_same_state_but_for_pending(loss, other):
 
 
 def start_of(loss):
-    """Where multipliers begin, by what was seen."""
+    """Start of the multipliers, by the counts."""
     positives, negatives = loss.state.counts[:, :1], loss.state.counts[:, 1:]
-    r = torch.where(negatives > 0, negatives / positives.clamp(min=LITTLE), 1)
-    return loss.problem.balance(r).clamp(max=MOST)
+    r = torch.where(negatives > 0, negatives / positives.clamp(min=MIN_COUNT), 1)
+    return loss.problem.balance(r).clamp(max=MAX_MULTIPLIER)
 
 
 def assert_at_the_start(loss, query=slice(None)):
-    for part in (loss.state.mu, loss.state.price):
+    for part in (loss.state.mu, loss.state.damped_mu):
         seen = loss.state.counts[query].sum(-1, keepdim=True) > 0  # else what it is has no meaning yet
         expected = start_of(loss)[query].where(seen, part[query])
         torch.testing.assert_close(part[query], expected, rtol=1e-12, atol=0)
@@ -69,14 +69,14 @@ def assert_at_the_start(loss, query=slice(None)):
 
 class TestCalls:
     @each_mode
-    def test_do_not_change_what_a_loss_says(self, args, per_example):
-        """But for what waits for the next step."""
+    def test_do_not_change_the_loss(self, args, per_example):
+        """Except for the pending sums of the next step."""
         scores, labels, ids = batch()
         loss = SMeasureLoss(**args, per_example=per_example)
         for _ in range(2):
             before = None
             for _ in range(3):
-                found = value_and_gradient(loss, scores, labels, ids=ids if per_example else None)
+                found = value_and_gradient(loss, scores, labels, ids=ids)
                 kept = {k: v for k, v in loss.state.as_dict().items() if k != 'pending'}
                 if before is not None:
                     assert found[0] == before[0]
@@ -87,7 +87,7 @@ class TestCalls:
 
     @each_mode
     @pytest.mark.parametrize('how', ['no_grad', 'eval'])
-    def test_that_nothing_is_to_be_learnt_from_are_not_learnt_from(self, args, per_example, how):
+    def test_in_evaluation_or_without_gradient_change_nothing(self, args, per_example, how):
         scores, labels, ids = batch()
         loss = seen_and_stepped(SMeasureLoss(**args, per_example=per_example), scores, labels, ids)
         before = everything(loss)
@@ -97,14 +97,14 @@ class TestCalls:
         assert all(same(*pair) for pair in zip(everything(loss), before, strict=True))
 
     @each_mode
-    def test_of_parts_are_learnt_from_together(self, args, per_example):
+    def test_of_parts_are_counted_together(self, args, per_example):
         """As with gradients that are accumulated."""
         scores, labels, ids = batch()
         whole, parts = (SMeasureLoss(**args, per_example=per_example) for _ in range(2))
         for _ in range(3):
-            value_and_gradient(whole, scores, labels, ids=ids if per_example else None)
+            value_and_gradient(whole, scores, labels, ids=ids)
             for part in (slice(11), slice(11, None)):
-                value_and_gradient(parts, scores[part], labels[part], ids=ids[part] if per_example else None)
+                value_and_gradient(parts, scores[part], labels[part], ids=ids[part])
             whole.step()
             parts.step()
         for one, other in zip(everything(whole), everything(parts), strict=True):
@@ -121,11 +121,11 @@ class TestStep:
         with torch.no_grad():
             call(loss, scores, labels, ids)
         loss.step()
-        assert_at_the_start(loss)
+        assert loss.state is None
 
     @each_mode
     def test_twice_it_is_done_once(self, args, per_example):
-        """What was seen before a step is not seen again by the next."""
+        """The items before a step do not count again in the next."""
         scores, labels, ids = batch()
         loss = seen_and_stepped(SMeasureLoss(**args, per_example=per_example), scores, labels, ids)
         before = loss.state.mu.clone(), loss.state.epsilon.clone(), loss.state.threshold.clone()
@@ -140,7 +140,7 @@ class TestStep:
         for _ in range(3):
             seen_and_stepped(loss, scores, labels, ids, ascend=False)
             assert same(loss.state.mu, start_of(loss))
-            assert same(loss.state.price, start_of(loss))
+            assert same(loss.state.damped_mu, start_of(loss))
         loss.step()
         assert not same(loss.state.mu, start_of(loss))
 
@@ -170,16 +170,16 @@ class TestStep:
             if not loss.state.mu.any():
                 break
         assert not loss.state.mu.any()
-        assert not loss.state.price.any()
+        assert not loss.state.damped_mu.any()
 
-    def test_margins_rise_where_positives_are_paid_for_more_than_they_cost(self):
+    def test_margins_rise_where_true_positives_weigh_more_than_they_cost(self):
         scores, labels, _ = batch()
         loss = seen_and_stepped(SMeasureLoss(), scores, labels)
-        loss.state.price[:] = 1e3
+        loss.state.damped_mu[:] = 1e3
         assert seen_and_stepped(loss, scores, labels).state.epsilon > 1
         loss.state.epsilon[:] = 1.05
         for _ in range(10):
-            loss.state.price[:] = 0
+            loss.state.damped_mu[:] = 0
             seen_and_stepped(loss, scores, labels)
         assert loss.state.epsilon == 1
 
@@ -208,54 +208,6 @@ class TestStep:
             loss(torch.zeros(5, 4), torch.zeros(5).long(), ids=torch.arange(5))
 
 
-class TestPerExample:
-    @at_one_point
-    def test_comes_to_the_fixed_point(self, args):
-        """With scores that stay: λ_i = w, what a true positive is paid, where z_i < ε; 0 where z_i > ε."""
-        scores, labels, ids = batch(20, seed=3)
-        loss = SMeasureLoss(**args, per_example=True, eta_mu=0.0, eta_epsilon=0.0, damping=0.5, eta_tau=0.1)
-        seen_and_stepped(loss, torch.randn_like(scores), labels, ids)  # starts elsewhere
-        loss.sizes = loss.sizes._replace(damping=1.0)
-        for _ in range(400):
-            loss.state.price = loss.state.mu.clone()
-            seen_and_stepped(loss, scores, labels, ids)
-        pay = loss.problem.prices(loss.state.mu, loss.state.rates().r)[0].item()
-        epsilon = loss.state.epsilon.item()
-        n_below = 0
-        for key, row in loss.examples.rows.items():
-            tau, lam, z = loss.examples.values[row, 0].tolist()
-            assert labels[key] == 1
-            assert z == scores[key, 0]
-            assert tau == pytest.approx(min(epsilon, z), abs=5e-3)
-            assert lam == pytest.approx(pay if z < epsilon else 0, abs=5e-3)
-            n_below += z < epsilon
-        assert n_below > 0
-        assert n_below < labels.sum() or args['measure'] == 'f_beta'  # whose margin the projection raises
-
-    @at_one_point
-    def test_examples_that_are_not_seen_stay(self, args):
-        scores, labels, ids = batch(40)
-        loss = seen_and_stepped(SMeasureLoss(**args, per_example=True), scores, labels, ids)
-        before = loss.examples.values.clone()
-        for seed in range(5):
-            moved = batch(20, seed=seed)[0]
-            seen_and_stepped(loss, moved, labels[:20], ids[:20])
-        unseen = [loss.examples.rows[key] for key in range(20, 40) if labels[key]]
-        assert torch.equal(loss.examples.values[unseen], before[unseen])
-        seen = [loss.examples.rows[key] for key in range(20) if labels[key]]
-        assert not torch.equal(loss.examples.values[seen], before[seen])
-
-    @at_one_point
-    @pytest.mark.parametrize('proxy', [True, False])
-    def test_no_tau_exceeds_the_margin_it_was_projected_with(self, args, proxy):
-        loss = SMeasureLoss(**args, per_example=True, proxy=proxy, eta_tau=1.0, eta_epsilon=0.5)
-        for seed in range(30):
-            scores, labels, ids = batch(12, seed=seed)
-            seen_and_stepped(loss, 3 * scores, labels, 5 * ids % 37)
-            rows = [loss.examples.rows[key] for key in (5 * ids % 37)[labels == 1].tolist()]
-            assert (loss.examples.values[rows, 0, 0] <= loss.state.epsilon).all()
-
-
 class TestDegenerate:
     CALLS = {
         'no positives': lambda s, y: (s, torch.zeros_like(y)),
@@ -280,9 +232,7 @@ class TestDegenerate:
         if not first:
             seen_and_stepped(loss, scores, labels, ids)
         its_scores, its_labels = self.CALLS[kind](scores, labels)
-        value, gradient = value_and_gradient(
-            loss, its_scores, its_labels, ids=ids[: len(its_labels)] if per_example else None
-        )
+        value, gradient = value_and_gradient(loss, its_scores, its_labels, ids=ids[: len(its_labels)])
         assert math.isfinite(value)
         assert gradient.isfinite().all()
         assert kind not in ('nothing', 'no items') or value == 0
@@ -290,13 +240,13 @@ class TestDegenerate:
         assert is_finite(loss)
         assert (loss.state.epsilon >= 1).all()
         # And then it learns as before.
-        value, gradient = value_and_gradient(loss, scores, labels, ids=ids if per_example else None)
+        value, gradient = value_and_gradient(loss, scores, labels, ids=ids)
         assert math.isfinite(value)
         assert gradient.any()
 
     @each_mode
     @pytest.mark.parametrize('kind', ['no positives', 'no negatives', 'nothing'])
-    def test_rates_that_were_not_seen_move_nothing(self, args, per_example, kind):
+    def test_rates_without_items_move_nothing(self, args, per_example, kind):
         scores, labels, ids = batch()
         its_scores, its_labels = self.CALLS[kind](scores, labels)
         loss = SMeasureLoss(**args, per_example=per_example)
@@ -305,7 +255,7 @@ class TestDegenerate:
         assert_at_the_start(loss)
 
     @each_mode
-    def test_of_a_class_that_is_never_seen_nothing_moves(self, args, per_example):
+    def test_nothing_moves_of_a_class_without_items(self, args, per_example):
         scores, labels, ids = batch(n_classes=3)
         loss = SMeasureLoss(**args, per_example=per_example)
         for _ in range(3):
@@ -317,28 +267,28 @@ class TestDegenerate:
     @each_mode
     @pytest.mark.parametrize('proxy', [True, False])
     @pytest.mark.parametrize('poison', [math.nan, math.inf, -math.inf])
-    def test_what_is_no_number_does_not_poison_the_state(self, args, per_example, proxy, poison):
-        """Of a class that has it nothing is learnt; the loss says NaN or infinity."""
+    def test_scores_that_are_not_finite_do_not_enter_the_state(self, args, per_example, proxy, poison):
+        """The class with such a score learns nothing; the loss is NaN or infinite."""
         scores, labels, ids = batch(n_classes=3, dtype=torch.float32)
         loss, other = (SMeasureLoss(**args, per_example=per_example, proxy=proxy) for _ in range(2))
         for each in (loss, other):
             seen_and_stepped(each, scores, labels, ids)
         poisoned = scores.clone()
         poisoned[5, 1] = poison
-        value, _ = value_and_gradient(loss, poisoned, labels, ids=ids if per_example else None)
+        value, _ = value_and_gradient(loss, poisoned, labels, ids=ids)
         assert math.isnan(value) or not math.isnan(poison)
         loss.step()
         assert is_finite(loss)
-        found = value_and_gradient(loss, scores, labels, ids=ids if per_example else None)
+        found = value_and_gradient(loss, scores, labels, ids=ids)
         assert math.isfinite(found[0])
         assert found[1].isfinite().all()
 
     @each_mode
     @pytest.mark.parametrize('proxy', [True, False])
-    def test_nothing_is_learnt_from_nan(self, args, per_example, proxy):
+    def test_nan_does_not_enter_the_counts(self, args, per_example, proxy):
         scores, labels, ids = batch(dtype=torch.float32)
         loss = SMeasureLoss(**args, per_example=per_example, proxy=proxy)
-        value_and_gradient(loss, scores * math.nan, labels, ids=ids if per_example else None)
+        value_and_gradient(loss, scores * math.nan, labels, ids=ids)
         loss.step()
         assert not loss.state.counts.any()
         assert_at_the_start(loss)
@@ -422,7 +372,7 @@ class TestCheckpoint:
         assert_same_state(loss, same)
 
     def test_nothing_of_it_is_a_parameter_of_the_network(self):
-        """Or an optimizer, a weight decay, a clipped norm or a moving average would take hold of it."""
+        """Otherwise an optimizer, weight decay, gradient clipping or a moving average would change it."""
         scores, labels, ids = batch()
         for args, per_example in (case.values for case in MODES):
             loss = seen_and_stepped(SMeasureLoss(**args, per_example=per_example), scores, labels, ids)
@@ -446,27 +396,6 @@ class TestRunner:
             if iteration < 3:
                 by_hand.step()
         assert_same_state_but_for_pending(loss, by_hand)
-
-    def test_begins_anew_with_a_training(self, hub):
-        scores, labels, _ = batch()
-        loss = seen_and_stepped(SMeasureLoss(), scores, labels)
-        hub.update_info('iter', 0)
-        found = loss(scores.clone().requires_grad_(), labels)
-        assert not loss.state.counts.any()
-        torch.testing.assert_close(found.detach(), SMeasureLoss()(scores, labels))
-
-    def test_goes_on_where_one_is_resumed(self, hub):
-        """With the step that was yet to come when it was saved."""
-        scores, labels, _ = batch()
-        loss, other = SMeasureLoss(), SMeasureLoss()
-        hub.update_info('iter', 6)
-        loss(scores.clone().requires_grad_(), labels)
-        other.load_state_dict(copy.deepcopy(loss.state_dict()))
-        hub.update_info('iter', 7)
-        for each in (loss, other):
-            each(scores.clone().requires_grad_(), labels)
-        assert (loss.state.mu != 1).any()
-        assert_same_state(loss, other)
 
     def test_steps_when_it_is_compiled(self, hub):
         """A graph knows no iteration, and breaks where the clock is read."""

@@ -1,19 +1,15 @@
-"""Each example has its τ and λ, found by its id; only those of examples that were seen move, and to the optimum."""
+"""Each example has its τ and λ, found by its id; only those of examples in a step move, and to the optimum."""
 
-import io
 import math
 
 import pytest
 import torch
 
-from mmseg_nondecomp.functional.project_tau import project_tau
-from mmseg_nondecomp.losses.dual_state import StepSizes
-from mmseg_nondecomp.losses.example_table import ExampleTable
+from mmseg_nondecomp.functional.s_measures.projection import ExampleTable, finite_examples, project_tau
+from mmseg_nondecomp.functional.s_measures.rates import RatedItems
 
-SIZES = StepSizes(
-    eta_epsilon=0.1, eta_threshold=0.0, eta_mu=0.0, eta_tau=0.05, eta_lambda=0.4, damping=1.0, momentum=0.0
-)
-EPSILON, PAY = torch.tensor([1.0]).double(), torch.tensor([2.0]).double()
+EPSILON, W = torch.tensor([1.0]).double(), torch.tensor([2.0]).double()
+ETA_TAU, ETA_LAMBDA, ETA_EPSILON, DAMPING = 0.05, 0.4, 0.1, 1.0
 SCORES = [-1.5, 0.4, 1.0, 2.5]
 """Below, between, at and above the margin of 1."""
 
@@ -22,15 +18,25 @@ def column(values):
     return torch.tensor(values, dtype=torch.float64).view(-1, 1)
 
 
-def see(table, ids, scores, positive=True):
+def add(table, ids, scores, positive=True):
+    """Examples as a loss adds them."""
     scores = scores if isinstance(scores, torch.Tensor) else column(scores)
     positive = torch.full(scores.shape, positive) if isinstance(positive, bool) else positive
-    table.see(torch.tensor(ids), scores, positive)
+    items = RatedItems(scores.T[None], positive.T[None], ~positive.T[None])
+    table.add(*finite_examples(torch.as_tensor(ids), items))
 
 
-def step(table, epsilon=EPSILON, pay=PAY, sizes=SIZES, slope=0.0, free=False):
-    table.descend(epsilon, pay, sizes)
-    return table.project(epsilon, torch.full_like(epsilon, slope), sizes, free)
+def descend(table, epsilon=EPSILON, w=W, eta_tau=ETA_TAU):
+    table.descend(epsilon, w, eta_tau, DAMPING)
+
+
+def project(table, epsilon=EPSILON, slope=0.0, free=False):
+    return table.project(epsilon, torch.full_like(epsilon, slope), ETA_LAMBDA, ETA_EPSILON if free else None)
+
+
+def step(table, epsilon=EPSILON, w=W, eta_tau=ETA_TAU, **how):
+    descend(table, epsilon, w, eta_tau)
+    return project(table, epsilon, **how)
 
 
 def values(table, *ids):
@@ -40,22 +46,21 @@ def values(table, *ids):
 
 
 def penalties(table, ids, scores, damping=1.0):
-    """What a call adds to the Lagrangian, and its gradient."""
+    """Terms that a call adds to the Lagrangian, and their gradient."""
     scores = column(scores).T.requires_grad_()
-    ids = None if ids is None else torch.tensor(ids)
-    value = table.penalties(ids, scores, EPSILON.unsqueeze(1), PAY.unsqueeze(1), damping)
+    value = table.penalties(torch.tensor(ids), scores, EPSILON.unsqueeze(1), W.unsqueeze(1), damping)
     (gradient,) = torch.autograd.grad(value.sum(), scores)
     return value[0].tolist(), gradient[0].tolist()
 
 
-def kept(table):
-    """Of the examples that there are; the table may have room for more."""
+def rows_of(table):
+    """Values of the examples; the table may have allocated more."""
     return table.values[: len(table)].clone()
 
 
 def started(ids=(7, 3, 11, 5), scores=SCORES):
     table = ExampleTable()
-    see(table, ids, scores)
+    add(table, ids, scores)
     step(table)
     return table
 
@@ -74,7 +79,7 @@ class TestStart:
         """λ_i = μ where z_i < ε, and 0 where z_i > ε; neither τ nor λ has anywhere to go."""
         table = started()
         for _ in range(5):
-            see(table, [7, 3, 11, 5], SCORES)
+            add(table, [7, 3, 11, 5], SCORES)
             bound, mean = step(table)
             assert bound == 1
             tau, lam = values(table, 7, 3, 11, 5)
@@ -82,15 +87,14 @@ class TestStart:
             assert lam == [2.0, 2.0, 0.0, 0.0]
             assert mean.item() == sum(tau) / 4
 
-    def test_there_the_penalty_is_the_hinge(self):
+    def test_the_penalty_at_the_start_is_the_hinge(self):
         value, gradient = penalties(ExampleTable(), [1, 2, 3, 4], SCORES)
         assert value == pytest.approx([2 * max(0, 1 - z) for z in SCORES])
         assert gradient == [-2.0, -2.0, 0.0, 0.0]
-        assert penalties(ExampleTable(), None, SCORES) == (value, gradient)
 
-    def test_first_seen_and_not_yet_stepped_is_new(self):
+    def test_an_example_without_a_step_is_new(self):
         table = ExampleTable()
-        see(table, [7], [0.4])
+        add(table, [7], [0.4])
         assert penalties(table, [7], [-0.2]) == penalties(ExampleTable(), [7], [-0.2])
         assert len(table) == 0
 
@@ -103,16 +107,16 @@ class TestConvergence:
         table = started((7,), [score])
         table.values[0, 0, :2] = torch.tensor(start)
         for k in range(1000):
-            see(table, [7], [score])
-            table.descend(EPSILON, PAY, SIZES)
+            add(table, [7], [score])
+            descend(table)
             if k % interval == 0:
-                table.project(EPSILON, 0 * EPSILON, SIZES, False)
-        table.project(EPSILON, 0 * EPSILON, SIZES, False)
+                project(table)
+        project(table)
         (tau,), (lam,) = values(table, 7)
         # Between projections τ may rise by three steps of eta_tau w, and the multiplier lives with that.
         slack = 1e-6 if interval == 1 else 3 * 0.05 * 2
         assert tau == pytest.approx(min(1, score), abs=slack)
-        assert 0 <= lam <= 2 + SIZES.eta_lambda * slack
+        assert 0 <= lam <= 2 + ETA_LAMBDA * slack
         if interval == 1:
             assert lam == pytest.approx(2 * (score < 1), abs=1e-6)
         elif abs(score - 1) > 0.1:
@@ -121,7 +125,7 @@ class TestConvergence:
     def test_follows_a_score_that_changes(self):
         table = started((7,), [0.0])
         for k in range(2000):
-            see(table, [7], [k / 1000 - 0.5])
+            add(table, [7], [k / 1000 - 0.5])
             step(table)
         assert values(table, 7)[0][0] == pytest.approx(1)
         assert values(table, 7)[1][0] == pytest.approx(0, abs=1e-3)
@@ -132,16 +136,16 @@ class TestStep:
         """-w τ + λ (τ - z), with the damping in the price."""
         table = started((7,), [0.4])
         table.values[0, 0, :2] = torch.tensor([0.1, 1.2])
-        see(table, [7], [0.5])
-        table.descend(EPSILON, PAY, SIZES)
+        add(table, [7], [0.5])
+        descend(table)
         price = 1.2 + (0.1 - 0.5)
         assert values(table, 7)[0][0] == pytest.approx(0.1 - 0.05 * (price - 2))
         assert table.values[0, 0, 2] == 0.5
 
     def test_a_score_below_tau_raises_its_multiplier_and_one_above_lowers_it(self):
         table = started((7, 3), [0.4, 0.4])
-        see(table, [7, 3], [0.1, 0.9])
-        step(table, sizes=SIZES._replace(eta_tau=0.0))
+        add(table, [7, 3], [0.1, 0.9])
+        step(table, eta_tau=0.0)
         tau, lam = values(table, 7, 3)
         assert tau == [0.4, 0.4]
         assert lam == pytest.approx([2 + 0.4 * 0.3, 2 - 0.4 * 0.5])
@@ -149,64 +153,64 @@ class TestStep:
     def test_no_multiplier_is_below_0(self):
         table = started((7,), [0.4])
         for _ in range(20):
-            see(table, [7], [5.0])
-            step(table, sizes=SIZES._replace(eta_tau=0.0))
+            add(table, [7], [5.0])
+            step(table, eta_tau=0.0)
         assert values(table, 7)[1] == [0.0]
 
     def test_without_ascent_multipliers_stay(self):
         table = started()
-        see(table, [7, 3, 11, 5], [-2.0, 0.0, 3.0, 0.0])
-        table.descend(EPSILON, PAY, SIZES)
+        add(table, [7, 3, 11, 5], [-2.0, 0.0, 3.0, 0.0])
+        descend(table)
         tau, lam = values(table, 7, 3, 11, 5)
         assert lam == [2.0, 2.0, 0.0, 0.0]
         # The score has gone down by a half, or 0.4, or 1: that is what their prices are above w, or are of w.
         assert tau == pytest.approx([-1.5 - 0.05 * 0.5, 0.4 - 0.05 * 0.4, 1.0 + 0.05 * 2, 1.0 - 0.05 * (1 - 2)])
 
     @pytest.mark.parametrize('free', [False, True])
-    def test_those_not_seen_stay_bit_for_bit(self, free):
+    def test_examples_of_other_steps_stay_bit_for_bit(self, free):
         table = started()
         table.values[:4, 0, :2] += 0.3 * torch.rand(4, 2, generator=torch.Generator().manual_seed(0))
-        before = kept(table)
-        see(table, [3], [-0.7])
+        before = rows_of(table)
+        add(table, [3], [-0.7])
         step(table, epsilon=EPSILON - 0.9, slope=0.4, free=free)
         unseen = [table.rows[key] for key in (7, 11, 5)]
         assert torch.equal(table.values[unseen], before[unseen])
         assert (before[unseen, 0, 0] > 0.1).any()  # though some are above the margin
         assert not torch.equal(table.values[table.rows[3]], before[table.rows[3]])
 
-    def test_nothing_seen_is_nothing_done(self):
+    def test_without_examples_nothing_moves(self):
         table = started()
-        before = kept(table)
+        before = rows_of(table)
         bound, mean = step(table, epsilon=EPSILON / 3, slope=5.0, free=True)
-        assert torch.equal(kept(table), before)
+        assert torch.equal(rows_of(table), before)
         assert bound == EPSILON / 3
         assert mean.isnan()
 
     def test_negatives_have_no_part(self):
         table, positive = ExampleTable(), column([1, 0, 1, 0]) > 0
-        see(table, [1, 2, 3, 4], SCORES, positive)
+        add(table, [1, 2, 3, 4], SCORES, positive)
         step(table)
         assert list(table.rows) == [1, 3]
         before = values(table, 1, 3)
         for _ in range(3):
-            see(table, [2, 4], [9.0, -9.0], positive=False)
+            add(table, [2, 4], [9.0, -9.0], positive=False)
             bound, mean = step(table, free=True, slope=0.1)
             assert bound == 1
             assert mean.isnan()
-        see(table, [1, 3], [5.0, 5.0], positive=False)  # nor have they while another label is theirs
+        add(table, [1, 3], [5.0, 5.0], positive=False)  # nor have they while another label is theirs
         step(table, free=True, slope=0.1)
         assert values(table, 1, 3) == before
-        see(table, [1, 3], [SCORES[0], SCORES[2]])
+        add(table, [1, 3], [SCORES[0], SCORES[2]])
         step(table)
         assert values(table, 1, 3) == before
 
     @pytest.mark.parametrize('free', [False, True])
-    def test_no_tau_seen_exceeds_the_margin(self, free):
+    def test_no_tau_of_a_step_exceeds_the_margin(self, free):
         generator = torch.Generator().manual_seed(0)
         table, epsilon = ExampleTable(), EPSILON
         for _ in range(50):
             ids = torch.randperm(30, generator=generator)[:8].tolist()
-            see(table, ids, 3 * torch.randn(8, 1, generator=generator, dtype=torch.float64))
+            add(table, ids, 3 * torch.randn(8, 1, generator=generator, dtype=torch.float64))
             slope = 3 * torch.randn((), generator=generator).item()
             epsilon, mean = step(table, epsilon, slope=slope, free=free)
             tau = column(values(table, *ids)[0])
@@ -219,12 +223,12 @@ class TestStep:
 class TestProjection:
     def test_of_those_seen_with_a_margin_that_is_free(self):
         table = started()
-        see(table, [3, 5, 11], [0.4, 2.5, 1.0])
-        table.descend(EPSILON, PAY, SIZES)
+        add(table, [3, 5, 11], [0.4, 2.5, 1.0])
+        descend(table)
         tau = column(values(table, 3, 5, 11)[0]).flatten()
         # A margin's slope is that of a mean, of which each of three τ has a third.
         expected, bound = project_tau(tau, EPSILON[0] - 0.1 * 3 * 0.2)
-        found, mean = table.project(EPSILON, torch.tensor([0.2], dtype=torch.float64), SIZES, True)
+        found, mean = project(table, slope=0.2, free=True)
         assert found.item() == pytest.approx(bound.item(), rel=1e-7)
         assert bound < tau.max()
         assert values(table, 3, 5, 11)[0] == pytest.approx(expected.tolist(), rel=1e-7)
@@ -233,44 +237,44 @@ class TestProjection:
     def test_of_those_seen_below_a_margin_that_is_fixed(self):
         table = started()
         table.values[:4, 0, 0] = torch.tensor([0.5, 1.5, 2.0, -1.0]).double()
-        see(table, [7, 3, 11, 5], SCORES)
-        found, _ = step(table, sizes=SIZES._replace(eta_tau=0.0))
+        add(table, [7, 3, 11, 5], SCORES)
+        found, _ = step(table, eta_tau=0.0)
         assert found == 1
         assert values(table, 7, 3, 11, 5)[0] == [0.5, 1.0, 1.0, -1.0]
 
     def test_multipliers_are_raised_by_what_is_projected(self):
         table = started((7,), [0.4])
         table.values[0, 0, 0] = 3.0
-        see(table, [7], [0.4])
-        step(table, sizes=SIZES._replace(eta_tau=0.0))
+        add(table, [7], [0.4])
+        step(table, eta_tau=0.0)
         assert values(table, 7) == ([1.0], [pytest.approx(2 + 0.4 * (1.0 - 0.4))])
 
-    def test_a_clock_may_be_slower_than_the_steps(self):
+    def test_projections_may_be_rarer_than_steps(self):
         """All seen since the last projection are projected, and once."""
         table = started((7, 3), [2.0, 2.0])
         for key in (7, 3, 3):
-            see(table, [key], [2.0])
-            table.descend(EPSILON, PAY, SIZES)
+            add(table, [key], [2.0])
+            descend(table)
         assert (torch.tensor(values(table, 7, 3)[0]) > 1).all()
-        table.project(EPSILON, 0 * EPSILON, SIZES, False)
+        project(table)
         assert values(table, 7, 3)[0] == [1.0, 1.0]
         assert not table.touched
 
     def test_queries_are_apart(self):
         scores = torch.tensor([[0.4, 2.0], [-1.0, 0.3], [3.0, 0.0]]).double()
         positive = torch.tensor([[True, False], [True, True], [False, False]])
-        epsilon, pay = torch.tensor([1.0, 2.0]).double(), torch.tensor([2.0, 0.5]).double()
+        epsilon, w = torch.tensor([1.0, 2.0]).double(), torch.tensor([2.0, 0.5]).double()
         both = ExampleTable()
         for k in range(2):
-            see(both, [1, 2, 3], scores - k, positive)
-            bounds, means = step(both, epsilon, pay, slope=0.2, free=True)
+            add(both, [1, 2, 3], scores - k, positive)
+            bounds, means = step(both, epsilon, w, slope=0.2, free=True)
         for q in range(2):
             alone = ExampleTable()
             for k in range(2):
-                see(alone, [1, 2, 3], scores[:, q : q + 1] - k, positive[:, q : q + 1])
-                bound, mean = step(alone, epsilon[q : q + 1], pay[q : q + 1], slope=0.2, free=True)
+                add(alone, [1, 2, 3], scores[:, q : q + 1] - k, positive[:, q : q + 1])
+                bound, mean = step(alone, epsilon[q : q + 1], w[q : q + 1], slope=0.2, free=True)
             expected = [both.values[both.rows[key], q] for key in alone.rows]
-            assert torch.equal(torch.stack(expected), kept(alone)[:, 0])
+            assert torch.equal(torch.stack(expected), rows_of(alone)[:, 0])
             assert (bounds[q], means[q]) == (bound, mean)
 
 
@@ -283,7 +287,7 @@ class TestPenalties:
         assert value == pytest.approx([2 * 0.8, 2 * 0.9 + price * (0.1 - 0.5), 0.0])
         assert gradient == pytest.approx([-2.0, -price, 0.0])
 
-    def test_nothing_is_paid_for_a_score_to_fall(self):
+    def test_a_lower_score_is_never_rewarded(self):
         table = started()
         assert penalties(table, [5], [9.0])[1] == [0.0]
 
@@ -294,60 +298,51 @@ class TestPenalties:
 
     def test_of_several_queries(self):
         table, scores = ExampleTable(), torch.tensor([[0.4, 2.0], [-1.0, 0.3]]).double()
-        epsilon, pay = torch.tensor([1.0, 2.0]).double(), torch.tensor([2.0, 0.5]).double()
-        see(table, [1, 2], scores)
-        step(table, epsilon, pay)
-        found = table.penalties(torch.tensor([2, 1]), scores.flip(0).T, epsilon[:, None], pay[:, None], 0.0)
-        torch.testing.assert_close(found, (pay * (epsilon - scores).clamp(min=0)).flip(0).T)
+        epsilon, w = torch.tensor([1.0, 2.0]).double(), torch.tensor([2.0, 0.5]).double()
+        add(table, [1, 2], scores)
+        step(table, epsilon, w)
+        found = table.penalties(torch.tensor([2, 1]), scores.flip(0).T, epsilon[:, None], w[:, None], 0.0)
+        torch.testing.assert_close(found, (w * (epsilon - scores).clamp(min=0)).flip(0).T)
 
-    def test_asking_changes_nothing(self):
+    def test_computing_them_changes_nothing(self):
         table = started()
         before = {name: value.clone() for name, value in table.as_dict().items()}
         penalties(table, [3, 50], [0.5, 0.5])
         assert all(torch.equal(value, before[name]) for name, value in table.as_dict().items())
 
 
-class TestSeeing:
-    def test_an_example_seen_twice_has_its_last_score(self):
+class TestAdd:
+    def test_an_example_added_twice_has_its_last_score(self):
         table = ExampleTable()
-        see(table, [4, 4], [0.1, 0.2])
-        see(table, [4], [0.3])
+        add(table, [4, 4], [0.1, 0.2])
+        add(table, [4], [0.3])
         step(table)
         assert len(table) == 1
         assert table.values[0, 0, 2] == 0.3
         assert values(table, 4)[0] == [pytest.approx(0.2, abs=0.05 * 2 * 2)]
 
     @pytest.mark.parametrize('poison', [math.nan, math.inf, -math.inf])
-    def test_scores_that_are_no_numbers_are_left_out(self, poison):
+    def test_scores_that_are_not_finite_are_left_out(self, poison):
         table = started()
-        before = kept(table)
-        see(table, [3, 42], [poison, poison])
+        before = rows_of(table)
+        add(table, [3, 42], [poison, poison])
         step(table)
-        assert torch.equal(kept(table), before)
+        assert torch.equal(rows_of(table), before)
         assert 42 not in table.rows
-        see(table, [3, 42], [0.5, 0.6])
+        add(table, [3, 42], [0.5, 0.6])
         step(table)
         assert len(table) == 5
 
     def test_ids_may_be_any_integers(self):
-        for dtype in (torch.int32, torch.uint8, torch.int64):
+        for ids in ([200, 0], [-(2**62), 2**62], torch.tensor([200, 0], dtype=torch.uint8)):
             table = ExampleTable()
-            table.see(torch.tensor([200, 0], dtype=dtype), column([0.5, 0.6]), torch.ones(2, 1).bool())
+            add(table, ids, [0.5, 0.6])
             step(table)
-            assert list(table.rows) == [200, 0]
-        large = ExampleTable()
-        see(large, [-(2**62), 2**62], [0.5, 0.6])
-        step(large)
-        assert list(large.rows) == [-(2**62), 2**62]
-
-    def test_a_call_without_ids_is_not_taken_down(self):
-        table = ExampleTable()
-        table.see(None, column([0.5]), torch.ones(1, 1).bool())
-        assert not table.waiting
+            assert list(table.rows) == list(map(int, ids))
 
     def test_no_examples(self):
         table = ExampleTable()
-        see(table, [], torch.zeros(0, 1).double())
+        add(table, [], torch.zeros(0, 1).double())
         bound, mean = step(table)
         assert len(table) == 0
         assert bound == 1
@@ -355,55 +350,20 @@ class TestSeeing:
 
     def test_several_queries_without_positives_before_any_with(self):
         table = ExampleTable()
-        epsilon, pay = torch.ones(3).double(), torch.ones(3).double()
+        epsilon, w = torch.ones(3).double(), torch.ones(3).double()
         for ids in ([1, 2], []):
-            see(table, ids, torch.zeros(len(ids), 3).double(), positive=False)
-            bound, mean = step(table, epsilon, pay)
+            add(table, ids, torch.zeros(len(ids), 3).double(), positive=False)
+            bound, mean = step(table, epsilon, w)
             assert torch.equal(bound, epsilon)
             assert mean.isnan().all()
         assert len(table) == 0
-        see(table, [2], torch.zeros(1, 3).double())
-        step(table, epsilon, pay)
-        assert kept(table).shape == (1, 3, 3)
+        add(table, [2], torch.zeros(1, 3).double())
+        step(table, epsilon, w)
+        assert rows_of(table).shape == (1, 3, 3)
 
-    def test_what_was_seen_is_a_copy(self):
+    def test_copies_the_scores(self):
         table, scores = ExampleTable(), column([0.5])
-        see(table, [1], scores)
+        add(table, [1], scores)
         scores += 1
         step(table)
         assert table.values[0, 0, 2] == 0.5
-
-
-class TestCheckpoint:
-    def at_work(self):
-        """Examples that wait, that were seen since the last projection, and others."""
-        table = started()
-        see(table, [3, 8], [0.1, 0.2])
-        table.descend(EPSILON, PAY, SIZES)
-        see(table, [9, 5], [0.3, 0.4], positive=column([1, 0]) > 0)
-        see(table, [10], [0.5])
-        return table
-
-    @pytest.mark.parametrize('make', [ExampleTable, started, at_work], ids=['empty', 'at rest', 'at work'])
-    def test_goes_on_as_if_nothing_had_happened(self, make):
-        table = make(self) if make is TestCheckpoint.at_work else make()
-        file = io.BytesIO()
-        torch.save(table.as_dict(), file)
-        file.seek(0)
-        other = ExampleTable()
-        other.load(torch.load(file, weights_only=True))
-        assert len(other) == len(table)
-        for each in (table, other):
-            see(each, [3, 77], [0.7, -0.1])
-            step(each)
-        assert list(other.rows) == list(table.rows)
-        assert torch.equal(kept(other), kept(table))
-        assert torch.equal(other.positive[: len(other)], table.positive[: len(table)])
-
-    def test_is_not_tied_to_what_it_was_loaded_into(self):
-        table, other = self.at_work(), ExampleTable()
-        other.load(table.as_dict())
-        before = kept(table)
-        step(other)
-        assert torch.equal(kept(table), before)
-        assert len(table.waiting) == 2

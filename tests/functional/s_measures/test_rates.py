@@ -1,25 +1,110 @@
-"""Which items are positives and negatives of which query, and what they add up to, against loops over them."""
+"""Bounds on the rates, which items are positives and negatives of which query, and their sums, against loops."""
 
 import math
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from reference import s_measures as reference
+from s_measure_scenes import each_surrogate, margin_penalty
 
-from mmseg_nondecomp.functional.margin_penalty import SURROGATES, margin_penalty, margin_slope
-from mmseg_nondecomp.losses.rated_items import Sums, check_surrogate, rated_items
+from mmseg_nondecomp.functional._inputs import one_of_two, read_inputs
+from mmseg_nondecomp.functional.s_measures.rates import (
+    SCALE,
+    SURROGATES,
+    Sums,
+    rated_items,
+    true_measures,
+    unit_penalty,
+    unit_slope,
+)
 
-each_surrogate = pytest.mark.parametrize('surrogate', SURROGATES)
+each_margin = pytest.mark.parametrize('epsilon', [0.3, 1.0, 7.0])
+
+
+def number(value):
+    return torch.tensor(value, dtype=torch.float64)
 
 
 def generator(seed=0):
     return torch.Generator().manual_seed(seed)
 
 
+class TestPenalty:
+    """Both functions bound the step function, and the slope is their derivative."""
+
+    Z = torch.linspace(-20, 20, 2001, dtype=torch.float64)
+    BESIDE_KINKS = torch.linspace(-20, 20, 2000, dtype=torch.float64)
+
+    @each_margin
+    def test_equals_the_definition(self, epsilon):
+        z = self.Z.numpy()
+        hinge, logistic = (margin_penalty(self.Z, number(epsilon), surrogate) for surrogate in SURROGATES)
+        np.testing.assert_allclose(hinge, np.maximum(0, epsilon + z), rtol=0, atol=1e-14)
+        expected = epsilon * np.logaddexp2(0, z / epsilon / math.log(2))
+        np.testing.assert_allclose(logistic, expected, rtol=1e-14, atol=1e-100)
+
+    @each_surrogate
+    @each_margin
+    def test_bounds_the_step_function(self, surrogate, epsilon):
+        """It is above ε where a score is above 0, and nowhere below 0; it is ε at 0, where it could not be less."""
+        penalty = margin_penalty(self.Z, number(epsilon), surrogate)
+        assert (penalty >= epsilon * (self.Z > 0)).all()
+        assert margin_penalty(number(0.0), number(epsilon), surrogate).item() == pytest.approx(epsilon, rel=1e-15)
+
+    @each_surrogate
+    @each_margin
+    def test_bounds_the_rates(self, surrogate, epsilon):
+        """A = ε - mean penalty(-z) is at most ε times the true rate, B = mean penalty(z) at least ε times it."""
+        for seed in range(20):
+            z = torch.randn(30, generator=generator(seed), dtype=torch.float64) + seed / 10 - 1
+            rate = (z > 0).double().mean()
+            assert number(epsilon) - margin_penalty(-z, number(epsilon), surrogate).mean() <= epsilon * rate + 1e-15
+            assert margin_penalty(z, number(epsilon), surrogate).mean() >= epsilon * rate - 1e-15
+
+    @each_surrogate
+    @each_margin
+    def test_the_slope_is_the_derivative(self, surrogate, epsilon):
+        z, margin = self.BESIDE_KINKS.clone().requires_grad_(), number(epsilon).requires_grad_()
+        assert (z + epsilon).abs().min() > 1e-4
+        penalty = margin_penalty(z, margin, surrogate)
+        by_score, by_margin = torch.autograd.grad(penalty.sum(), (z, margin))
+        torch.testing.assert_close(SCALE[surrogate] * unit_slope(z.detach() / epsilon, surrogate), by_score)
+        # Euler's theorem on homogeneous functions, by which the derivative in ε needs no sum of its own.
+        torch.testing.assert_close(epsilon * by_margin + (z * by_score).sum(), penalty.sum())
+
+    @each_surrogate
+    def test_gradcheck(self, surrogate):
+        z, margin = self.BESIDE_KINKS[::167].clone().requires_grad_(), number(1.3).requires_grad_()
+        assert torch.autograd.gradcheck(lambda z, margin: margin_penalty(z, margin, surrogate), (z, margin))
+
+    @each_surrogate
+    def test_convex_and_never_falling(self, surrogate):
+        penalty = unit_penalty(self.Z, surrogate)
+        assert (penalty.diff() >= 0).all()
+        assert (penalty.diff().diff() >= -1e-13).all()
+        before, at, after = unit_slope(number([-1 - 1e-9, -1.0, -1 + 1e-9]), surrogate).tolist()
+        assert before <= at <= after
+
+    @each_surrogate
+    @pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=str)
+    def test_large_scores_are_finite_and_nan_is_not_hidden(self, surrogate, dtype):
+        z = torch.tensor([-1e30, -1e4, 1e4, 1e30], dtype=dtype, requires_grad=True)
+        penalty = unit_penalty(z, surrogate)
+        penalty.sum().backward()
+        assert penalty.dtype == dtype
+        assert penalty[:2].tolist() == [0, 0]
+        assert penalty.isfinite().all()
+        torch.testing.assert_close(z.grad, unit_slope(z.detach(), surrogate))
+        assert z.grad[:2].tolist() == [0, 0]
+        assert unit_penalty(number(math.nan), surrogate).isnan()
+
+
 def of_call(pred, target, weight=None, ignore_index=None, zero_is_class=False):
-    return rated_items(pred, target, weight, ignore_index, zero_is_class)
+    """The items of a call as the loss reads it."""
+    return rated_items(read_inputs(one_of_two(pred, target), target, weight, ignore_index, True, zero_is_class))
 
 
 class Read(NamedTuple):
@@ -31,8 +116,8 @@ class Read(NamedTuple):
 
 
 def read(items):
-    """What items hold, in whatever form."""
-    parts = items.scores, *items.amounts()
+    """Scores and weights of items of either class."""
+    parts = items.scores, items.positive, items.negative
     return Read(*(part.movedim(-2, 0).flatten(1).double() for part in parts))
 
 
@@ -42,11 +127,11 @@ def assert_are(items, scores, positive, negative):
 
 
 class TestWhichItems:
-    def test_one_channel_finds_label_1(self):
+    def test_one_channel_has_label_1_for_its_positives(self):
         pred, target = torch.randn(5, 1), torch.tensor([0, 1, 1, 0, 255])
         assert_are(of_call(pred, target), pred.T, [[0, 1, 1, 0, 0]], [[1, 0, 0, 1, 0]])
 
-    def test_one_channel_of_mmdetection_finds_label_0(self):
+    def test_one_channel_of_mmdetection_has_label_0(self):
         pred, target = torch.randn(4, 1), torch.tensor([0, 1, 1, 0])
         assert_are(of_call(pred, target, zero_is_class=True), pred.T, [[1, 0, 0, 1]], [[0, 1, 1, 0]])
 
@@ -57,20 +142,20 @@ class TestWhichItems:
         assert_are(items, (pred[:, 1] - pred[:, 0])[None], target[None], 1 - target[None])
         assert torch.equal(read(items).scores[0] > 0, pred.softmax(1)[:, 1] > 0.5)
 
-    def test_two_channels_with_shares_are_two_queries(self):
-        pred, shares = torch.randn(6, 2), torch.rand(6, 2)
-        assert_are(of_call(pred, shares), pred.T, shares.T, 1 - shares.T)
+    def test_two_channels_with_soft_labels_are_two_queries(self):
+        pred, soft = torch.randn(6, 2), torch.rand(6, 2)
+        assert_are(of_call(pred, soft), pred.T, soft.T, 1 - soft.T)
 
     def test_each_of_several_classes_is_a_query_against_the_rest(self):
         pred, target = torch.randn(7, 3), torch.tensor([0, 1, 2, 3, 255, 1, 0])  # 3 is none of them
         one_hot, valid = F.one_hot(target.clamp(max=3), 4)[:, :3].T, (target != 255).long()
         assert_are(of_call(pred, target), pred.T, one_hot * valid, (1 - one_hot) * valid)
 
-    def test_shares_are_a_part_of_each(self):
-        pred, shares = torch.randn(5, 3), torch.rand(5, 3, generator=generator())
+    def test_soft_labels_are_a_part_of_each(self):
+        pred, soft = torch.randn(5, 3), torch.rand(5, 3, generator=generator())
         weight = torch.tensor([1.0, 0.0, 2.0, 0.5, 1.0])
-        positive, negative = ((part * weight[:, None]).T for part in (shares, 1 - shares))
-        assert_are(of_call(pred, shares, weight), pred.T, positive, negative)
+        positive, negative = ((part * weight[:, None]).T for part in (soft, 1 - soft))
+        assert_are(of_call(pred, soft, weight), pred.T, positive, negative)
 
     def test_weights_are_how_much_an_item_counts(self):
         pred, target = torch.randn(4, 1), torch.tensor([1, 1, 0, 0])
@@ -92,16 +177,8 @@ class TestWhichItems:
         items = read(of_call(torch.randn(4, 3), torch.tensor([0, ignore_index, 2, ignore_index]), None, ignore_index))
         assert (items.positive + items.negative).tolist() == [[1, 0, 1, 0]] * 3
 
-    @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16])
-    def test_half_precision_is_read_in_full(self, dtype):
-        """Also the difference is taken in it."""
-        pred, target = torch.randn(8, 2, generator=generator()).to(dtype), torch.arange(8) % 2
-        items = of_call(pred, target)
-        assert items.scores.dtype == torch.float32
-        assert torch.equal(items.scores, of_call(pred.float(), target).scores)
 
-
-KINDS = ('counted', 'weights', 'shares')
+KINDS = ('labels', 'weights', 'soft labels')
 each_kind = pytest.mark.parametrize('kind', KINDS)
 
 
@@ -110,7 +187,7 @@ def call(kind, n=9):
     pred = torch.randn(n, 3, generator=generator(), dtype=torch.float64)
     ignored = torch.arange(n) == 0
     target = torch.arange(n) % 4
-    if kind == 'counted':
+    if kind == 'labels':
         return pred, target.masked_fill(ignored, 255), None
     weight = (2 * torch.rand(n, generator=generator(1), dtype=torch.float64)).masked_fill(ignored, 0)
     return pred, target if kind == 'weights' else torch.rand(n, 3, generator=generator(2)), weight
@@ -135,7 +212,7 @@ class TestSums:
                 for score, pos, neg in zip(*(part[q] for part in read(items)), strict=True):
                     z = score - self.THRESHOLD[q, k]
                     for side, mass, away in (('pos', pos, -z), ('neg', neg, z)):
-                        slope = margin_slope(away, epsilon, surrogate).item()
+                        slope = SCALE[surrogate] * unit_slope(away / epsilon, surrogate).item()
                         expected[f'n_{side}'] += mass.item()
                         expected['tp' if side == 'pos' else 'fp'] += mass.item() * (z > 0).item()
                         expected[f'penalty_{side}'] += mass.item() * margin_penalty(away, epsilon, surrogate).item()
@@ -143,7 +220,7 @@ class TestSums:
                         expected[f'turn_{side}'] += mass.item() * slope * z.item()
                 assert {name: getattr(found, name)[q, k].item() for name in Sums._fields} == pytest.approx(expected)
 
-    def test_only_counts_are_taken_where_they_are_enough(self, kind):
+    def test_without_bounds_there_are_only_counts(self, kind):
         items = of_call(*call(kind))
         full, counts = (self.sums(items, with_bounds=bounds) for bounds in (True, False))
         assert full.shape == counts.shape == (3, 3, 10)
@@ -157,7 +234,7 @@ class TestSums:
         torch.testing.assert_close(total, self.sums(of_call(*whole)))
 
     @pytest.mark.parametrize('poison', [math.nan, math.inf, -math.inf])
-    def test_items_that_do_not_count_are_not_looked_at(self, kind, poison):
+    def test_ignored_items_have_no_effect(self, kind, poison):
         pred, target, weight = call(kind)
         expected = self.sums(of_call(pred, target, weight))
         pred[0] = poison
@@ -175,21 +252,21 @@ class TestSums:
         torch.testing.assert_close(sums, self.sums(of_call(pred, target, weight)), rtol=1e-5, atol=1e-5)
 
 
-def test_what_is_taken_for_a_positive_has_a_score_above_0():
+def test_predicted_positives_have_a_score_above_0():
     items = of_call(torch.tensor([[-1.0], [0.0], [1e-30], [5.0]]), torch.ones(4).long())
     ones = torch.ones(1, 1).double()
     assert Sums(*items.sums(ones, None, 'hinge', False)[1].unbind(-1)).tp.item() == 2
 
 
 class TestMeasures:
-    """What is logged is the measure of the scores themselves."""
+    """The logged measure is that of the scores themselves."""
 
     @staticmethod
     def of(measure, scores, labels, beta=1.0):
         items = of_call(torch.tensor(scores, dtype=torch.float64).unsqueeze(1), torch.tensor(labels))
         ones = torch.ones(1, 1).double()
         sums = Sums(*items.sums(ones, None, 'hinge', False)[1].unbind(-1))
-        return {name: value.item() for name, value in items.measures(measure, beta, sums).items()}
+        return {name: value.item() for name, value in true_measures(items, measure, beta, sums).items()}
 
     def test_equal_those_of_the_oracles(self):
         for seed in range(10):
@@ -210,33 +287,8 @@ class TestMeasures:
         found = self.of('auc_pr', [4.0, 3.0, 2.0, 1.0], [1, 0, 1, 0])
         assert found == pytest.approx({'auc_pr': (1 + 2 / 3) / 2})
 
-    def test_of_nothing_they_are_0(self):
+    def test_without_predicted_or_true_positives_they_are_0(self):
         assert self.of('f_beta', [-1.0, -1.0], [1, 0]) == {'f_beta': 0}
         assert self.of('recall_at_precision', [-1.0, -1.0], [1, 0]) == {'precision': 0, 'recall': 0}
         assert self.of('precision_at_recall', [1.0], [0]) == {'precision': 0, 'recall': 0}
         assert self.of('f_beta', [-1.0], [0]) == {'f_beta': 0}
-
-
-def test_unknown_surrogate():
-    for surrogate in SURROGATES:
-        check_surrogate(surrogate)
-    with pytest.raises(ValueError, match=r"`surrogate`.*'square'"):
-        check_surrogate('square')
-
-
-@pytest.mark.parametrize(
-    ('args', 'error', 'message'),
-    [
-        (dict(pred=torch.zeros(3, 1).long()), TypeError, '`pred`.*int64'),
-        (dict(pred=torch.zeros(3, 2).long()), TypeError, '`pred`.*int64'),
-        (dict(pred=torch.zeros(3)), ValueError, r'`pred`.*\(3,\)'),
-        (dict(target=torch.tensor([0, 1, 2])), ValueError, '`target`.*2'),
-        (dict(target=torch.tensor([0, 1, 3]), pred=torch.zeros(3, 2)), ValueError, '`target`.*3'),
-        (dict(target=torch.tensor([0, 1])), ValueError, r'`target`.*\(2,\)'),
-        (dict(target=torch.full((3, 1), 1.5)), ValueError, '`target`.*1.5'),
-        (dict(weight=torch.tensor([1.0, -1.0, 1.0])), ValueError, '`weight`.*-1'),
-    ],
-)
-def test_bad_input(args, error, message):
-    with pytest.raises(error, match=message):
-        of_call(**(dict(pred=torch.zeros(3, 1), target=torch.tensor([0, 1, 1])) | args))

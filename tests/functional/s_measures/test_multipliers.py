@@ -1,20 +1,20 @@
 """Multipliers rise with what is violated, margins and thresholds go downhill, and what was not seen stays."""
 
-import dataclasses
 import math
+from dataclasses import fields, replace
 
 import pytest
 import torch
+from s_measure_scenes import each_surrogate, margin_penalty
 
-from mmseg_nondecomp.functional.margin_penalty import SURROGATES, margin_penalty
-from mmseg_nondecomp.functional.rate_problem import rate_problem
-from mmseg_nondecomp.losses.dual_state import MOST, DualState, StepSizes, check_step_sizes, negatives_for_each
-from mmseg_nondecomp.losses.rated_items import Sums, rated_items
+from mmseg_nondecomp.functional._inputs import read_inputs
+from mmseg_nondecomp.functional.s_measures.multipliers import DualState, StepSizes, negatives_per_positive
+from mmseg_nondecomp.functional.s_measures.problem import MAX_MULTIPLIER, rate_problem
+from mmseg_nondecomp.functional.s_measures.rates import Sums, rated_items
 
 SIZES = StepSizes(
     eta_epsilon=0.1, eta_threshold=0.2, eta_mu=0.5, eta_tau=0.3, eta_lambda=0.4, damping=1.0, momentum=0.9
 )
-each_surrogate = pytest.mark.parametrize('surrogate', SURROGATES)
 CPU = torch.device('cpu')
 PROBLEM = rate_problem('precision_at_recall', target=0.8)
 """Its multiplier begins at 1."""
@@ -28,17 +28,17 @@ def call(n_queries=2, n=400, seed=0):
 
 
 def items(n_queries=2, n=400, seed=0):
-    return rated_items(*call(n_queries, n, seed), None, None, False)
+    return rated_items(read_inputs(*call(n_queries, n, seed), one_vs_rest=True))
 
 
-def seen(state, data=None, surrogate='hinge'):
+def with_call(state, data=None, surrogate='hinge'):
     """The state after a call on the data, before a step."""
     state.pending += (data or items()).sums(state.epsilon, state.threshold, surrogate, True)[1]
     return state
 
 
 def started(n_queries=2, n_points=1, **changed):
-    return dataclasses.replace(DualState.start(n_queries, n_points, CPU), **changed)
+    return replace(DualState.start(n_queries, n_points, CPU), **changed)
 
 
 def number(value, n_queries=2):
@@ -51,88 +51,83 @@ def everything(state):
 
 def test_starts_with_margins_and_multipliers_of_one():
     state = started(3, 2)
-    for ones in (state.epsilon, state.mu, state.price):
+    for ones in (state.epsilon, state.mu, state.damped_mu):
         assert torch.equal(ones, torch.ones(3, 2, dtype=torch.float64))
-    assert not state.threshold.any()
-    assert not any(part.any() for part in (state.counts, state.recent, state.pending, state.steps))
-    assert {part.dtype for part in state.as_dict().values()} == {torch.float64}
-    assert not state.known().any()
-
-
-def test_nothing_is_shared():
-    """Or a change in place of one would be one of another."""
-    state = started()
-    pointers = [part.data_ptr() for part in state.as_dict().values()]
-    assert len(set(pointers)) == len(pointers)
+    assert not any(part.any() for part in (state.threshold, state.counts, state.recent, state.pending, state.steps))
+    assert not state.has_rates().any()
+    parts = vars(state).values()
+    assert {part.dtype for part in parts} == {torch.float64}
+    assert len({part.data_ptr() for part in parts}) == len(parts)  # a change in place of one is one of it alone
+    assert {part.device.type for part in state.to(torch.device('meta')).as_dict().values()} == {'meta'}
 
 
 @pytest.mark.parametrize('back', [True, False])
-def test_what_was_there_before_can_be_put_back(back):
-    state = seen(started())
-    before, after = state.as_dict(), seen(started())
+def test_restores_the_variables_on_a_condition(back):
+    state = with_call(started())
+    before, after = state.as_dict(), with_call(started())
     for each in (state, after):
-        each.learn(PROBLEM)
+        each.count(PROBLEM)
         each.ascend(number(0.5), SIZES)
-    state.put_back(before, torch.tensor(back))
+    state.restore(before, torch.tensor(back))
     expected = before if back else after.as_dict()
     assert all(torch.equal(part, expected[name]) for name, part in state.as_dict().items())
     assert not torch.equal(before['recent'], after.recent)
 
 
-class TestWhatWasSeen:
+class TestSums:
     def test_is_counted_once(self):
         state, data = started(), items()
-        seen(seen(state, data), data).learn(PROBLEM)
+        with_call(with_call(state, data), data).count(PROBLEM)
         assert state.counts.tolist() == [[160, 640]] * 2
         assert not state.pending.any()
         assert state.steps == 1
         expected = 2 * data.sums(state.epsilon, state.threshold, 'hinge', True)[1]
         torch.testing.assert_close(state.recent, expected)
-        state.learn(PROBLEM)
+        state.count(PROBLEM)
         torch.testing.assert_close(state.recent, expected)
         assert state.counts.tolist() == [[160, 640]] * 2
         assert state.steps == 2
 
     @pytest.mark.parametrize('poison', [math.nan, math.inf])
-    def test_is_forgotten_of_a_query_whose_sums_are_no_numbers(self, poison):
-        state = seen(started(3), items(3))
+    def test_leaves_out_a_query_whose_sums_are_not_finite(self, poison):
+        state = with_call(started(3), items(3))
         state.pending[1, 0, 5] = poison
-        state.learn(PROBLEM)
+        state.count(PROBLEM)
         assert state.counts.tolist() == [[80, 320], [0, 0], [80, 320]]
         assert everything(state).isfinite().all()
-        assert state.known().squeeze(1).tolist() == [True, False, True]
+        assert state.has_rates().squeeze(1).tolist() == [True, False, True]
 
-    def test_is_known_where_there_were_positives_and_negatives(self):
-        state = seen(started(4), items(4))
+    def test_has_rates_where_there_were_positives_and_negatives(self):
+        state = with_call(started(4), items(4))
         state.pending[0, :, 0] = 0
         state.pending[1, :, 1] = 0
         state.pending[2, :, :2] = 0
-        state.learn(PROBLEM)
-        assert state.known().squeeze(1).tolist() == [False, False, False, True]
+        state.count(PROBLEM)
+        assert state.has_rates().squeeze(1).tolist() == [False, False, False, True]
 
-    def test_fades_with_each_ascent_by_the_steps_before_it(self):
-        state = seen(started())
+    def test_decay_at_each_ascent_by_the_steps_before_it(self):
+        state = with_call(started())
         for _ in range(3):
-            state.learn(PROBLEM)
+            state.count(PROBLEM)
         recent, counts = state.recent.clone(), state.counts.clone()
         state.ascend(number(0.0), SIZES)
         torch.testing.assert_close(state.recent, recent * 0.9**3)
         assert state.steps == 0
-        state.learn(PROBLEM)
+        state.count(PROBLEM)
         state.ascend(number(0.0), SIZES)
         torch.testing.assert_close(state.recent, recent * 0.9**4)
         assert torch.equal(state.counts, counts)
 
-    def test_without_momentum_is_of_the_last_ascent_only(self):
-        state = seen(started())
-        state.learn(PROBLEM)
-        state.ascend(number(0.0), SIZES._replace(momentum=0.0))
+    def test_without_momentum_are_of_the_last_ascent_only(self):
+        state = with_call(started())
+        state.count(PROBLEM)
+        state.ascend(number(0.0), replace(SIZES, momentum=0.0))
         assert not state.recent.any()
-        assert not state.known().any()
+        assert not state.has_rates().any()
 
 
-class TestBeginning:
-    """With the first positives, multipliers begin where both sides weigh the same."""
+class TestStart:
+    """With the first positives, multipliers start where both classes weigh the same."""
 
     @pytest.mark.parametrize(
         ('problem', 'start'),
@@ -142,47 +137,47 @@ class TestBeginning:
             (rate_problem('precision_at_recall', target=0.8), 1.0),
             (rate_problem('recall_at_precision', target=0.6), 1 / (0.6 * 4 - 0.4)),
             (rate_problem('recall_at_precision', target=0.1), 0.0),  # holds of all items as they are
-            (rate_problem('recall_at_precision', target=0.2), MOST),
+            (rate_problem('recall_at_precision', target=0.2), MAX_MULTIPLIER),
             (rate_problem('auc_roc', anchors=1), 1.0),
         ],
     )
-    def test_is_at_the_balance_of_what_was_seen(self, problem, start):
-        state = seen(started())
-        state.learn(problem)
-        for part in (state.mu, state.price):
+    def test_is_at_the_balance_of_the_counts(self, problem, start):
+        state = with_call(started())
+        state.count(problem)
+        for part in (state.mu, state.damped_mu):
             assert part.flatten().tolist() == pytest.approx([start] * 2)
-            pay, charge = problem.prices(part, state.rates().r)
-            assert start in (0, MOST) or torch.allclose(pay, charge)
+            w_a, w_b = problem.weights(part, state.rates().r)
+            assert start in (0, MAX_MULTIPLIER) or torch.allclose(w_a, w_b)
 
     def test_is_once(self):
-        state, problem = seen(started()), rate_problem('f_beta')
-        state.learn(problem)
-        state.mu[:], state.price[:] = 0.3, 0.4
-        seen(state, items(n=7)).learn(problem)
+        state, problem = with_call(started()), rate_problem('f_beta')
+        state.count(problem)
+        state.mu[:], state.damped_mu[:] = 0.3, 0.4
+        with_call(state, items(n=7)).count(problem)
         assert state.mu.flatten().tolist() == [0.3] * 2
-        assert state.price.flatten().tolist() == [0.4] * 2
+        assert state.damped_mu.flatten().tolist() == [0.4] * 2
 
     def test_waits_for_positives(self):
-        state, problem = seen(started()), rate_problem('f_beta')
+        state, problem = with_call(started()), rate_problem('f_beta')
         state.pending[1, :, 0] = 0
-        state.learn(problem)
-        seen(state, items(n=40)).learn(problem)
+        state.count(problem)
+        with_call(state, items(n=40)).count(problem)
         # Of the second query, 320 + 32 negatives and 8 positives.
         assert state.mu.flatten().tolist() == [4.0, 44.0]
 
-    def test_price_at_a_call_is_the_one_that_will_be(self):
-        state, problem = seen(started()), rate_problem('f_beta')
+    def test_a_call_has_the_multiplier_of_the_step_after_it(self):
+        state, problem = with_call(started()), rate_problem('f_beta')
         counts = torch.tensor([[80.0, 320.0]]).double().expand(2, 2)
-        price = state.begun(state.price, state.counts, negatives_for_each(counts), problem)
-        state.learn(problem)
-        assert torch.equal(price, state.price)
+        mu = state.started(state.damped_mu, state.counts, negatives_per_positive(counts), problem)
+        state.count(problem)
+        assert torch.equal(mu, state.damped_mu)
 
 
 class TestRates:
     @each_surrogate
     def test_equal_those_of_a_loop(self, surrogate):
         state = started(1, epsilon=number(1.5, 1), threshold=number(0.2, 1))
-        rates = seen(state, items(1, 40), surrogate).rates_of(Sums(*state.pending.unbind(-1)))
+        rates = with_call(state, items(1, 40), surrogate).rates_of(Sums(*state.pending.unbind(-1)))
         scores, labels = call(1, 40)
         positives, negatives = scores[labels == 1] - 0.2, scores[labels == 0] - 0.2
         expected = dict(
@@ -194,7 +189,7 @@ class TestRates:
         for name, value in expected.items():
             assert getattr(rates, name).item() == pytest.approx(value.item(), rel=1e-12), name
 
-    def test_negatives_for_each_positive_are_of_all_that_were_seen(self):
+    def test_negatives_for_each_positive_are_of_all_steps(self):
         state = started(2)
         state.counts = torch.tensor([[10.0, 35.0], [0.0, 0.0]], dtype=torch.float64)
         assert state.rates().r.tolist() == [[3.5], [0.0]]
@@ -206,7 +201,7 @@ class TestRates:
 
         def bounds(epsilon, threshold):
             state = started(epsilon=number(1.3 + epsilon), threshold=number(0.2 + threshold))
-            return seen(state, data, surrogate).rates_of(Sums(*state.pending.unbind(-1)))
+            return with_call(state, data, surrogate).rates_of(Sums(*state.pending.unbind(-1)))
 
         rates = bounds(0, 0)
         for name, (up, down) in {
@@ -221,13 +216,13 @@ class TestRates:
     def test_bounds_are_on_their_side_of_the_rates(self):
         for epsilon in (1.0, 3.0):
             state = started(epsilon=number(epsilon))
-            rates = seen(state).rates_of(Sums(*state.pending.unbind(-1)))
+            rates = with_call(state).rates_of(Sums(*state.pending.unbind(-1)))
             assert (rates.a <= epsilon * rates.tp).all()
             assert (rates.b >= epsilon * rates.fp).all()
 
     def test_violations_are_of_the_true_rates_or_of_their_bounds(self):
-        state = seen(started())
-        state.learn(PROBLEM)
+        state = with_call(started())
+        state.count(PROBLEM)
         rates = state.rates()
         problem = rate_problem('precision_at_recall', target=0.8)
         torch.testing.assert_close(state.violation(problem, rates, True), 0.8 - rates.tp)
@@ -242,8 +237,8 @@ class TestAscent:
     """As `testLagrangeMultiplierUpdateDirection` of global_objectives."""
 
     def learnt(self):
-        state = seen(started(3), items(3))
-        state.learn(PROBLEM)
+        state = with_call(started(3), items(3))
+        state.count(PROBLEM)
         return state
 
     def test_a_violated_constraint_raises_its_multiplier_and_a_slack_one_lowers_it(self):
@@ -254,52 +249,44 @@ class TestAscent:
     def test_no_multiplier_is_below_0(self):
         state = self.learnt()
         for _ in range(10):
-            state.ascend(number(-0.7, 3), SIZES._replace(momentum=0.99))
+            state.ascend(number(-0.7, 3), replace(SIZES, momentum=0.99))
         assert torch.equal(state.mu, torch.zeros(3, 1).double())
-        assert torch.equal(state.price, torch.zeros(3, 1).double())
+        assert torch.equal(state.damped_mu, torch.zeros(3, 1).double())
         state.ascend(number(0.5, 3), SIZES)  # and has nothing to catch up
         torch.testing.assert_close(state.mu, number(0.25, 3))
 
     @pytest.mark.parametrize('damping', [0.0, 1.0, 3.0])
-    def test_the_price_has_the_present_violation_too(self, damping):
+    def test_damping_adds_the_present_violation(self, damping):
         state = self.learnt()
-        state.ascend(number(0.4, 3), SIZES._replace(damping=damping))
-        torch.testing.assert_close(state.price, number(1.2 + 0.4 * damping, 3))
+        state.ascend(number(0.4, 3), replace(SIZES, damping=damping))
+        torch.testing.assert_close(state.damped_mu, number(1.2 + 0.4 * damping, 3))
         state.mu[:] = 0.9
-        state.ascend(number(-0.1, 3), SIZES._replace(damping=damping))
+        state.ascend(number(-0.1, 3), replace(SIZES, damping=damping))
         torch.testing.assert_close(state.mu, number(0.85, 3))
-        torch.testing.assert_close(state.price, number(0.85 - 0.1 * damping, 3))
+        torch.testing.assert_close(state.damped_mu, number(0.85 - 0.1 * damping, 3))
 
-    def test_no_multiplier_is_above_the_most(self):
+    def test_no_multiplier_is_above_its_upper_bound(self):
         """A batch of diverged scores must not set it for good."""
         state = self.learnt()
         state.ascend(number(1e30, 3), SIZES)
-        assert torch.equal(state.mu, number(MOST, 3))
-        assert torch.equal(state.price, number(MOST, 3))
+        assert torch.equal(state.mu, number(MAX_MULTIPLIER, 3))
+        assert torch.equal(state.damped_mu, number(MAX_MULTIPLIER, 3))
 
     def test_above_one_steps_are_in_proportion_to_the_multiplier(self):
         state = self.learnt()
         state.mu = torch.tensor([[0.5], [1.0], [30.0]]).double()
         state.ascend(number(0.1, 3), SIZES)
         torch.testing.assert_close(state.mu, torch.tensor([[0.55], [1.05], [30 * 1.05]], dtype=torch.float64))
-        torch.testing.assert_close(state.price, state.mu + torch.tensor([[0.1], [0.1], [3.0]], dtype=torch.float64))
-
-    def test_of_a_query_that_was_not_seen_it_stays(self):
-        state = seen(started(3), items(3))
-        state.pending[1] = 0
-        state.learn(PROBLEM)
-        state.ascend(torch.tensor([[0.4], [0.4], [0.4]]).double(), SIZES)
-        torch.testing.assert_close(state.mu, torch.tensor([[1.2], [1.0], [1.2]]).double())
-        assert state.price[1] == state.mu[1]
+        torch.testing.assert_close(state.damped_mu, state.mu + torch.tensor([[0.1], [0.1], [3.0]], dtype=torch.float64))
 
 
 class TestDescent:
     @pytest.mark.parametrize('beta', [0.5, 1.0, 2.0])
     def test_the_margin_goes_against_the_slope_of_the_lagrangian(self, beta):
         problem, (scores, labels) = rate_problem('f_beta', beta), call()
-        state = seen(started(epsilon=number(2.0)))
-        state.learn(PROBLEM)
-        state.price[:] = 1.7
+        state = with_call(started(epsilon=number(2.0)))
+        state.count(PROBLEM)
+        state.damped_mu[:] = 1.7
 
         def lagrangian(epsilon):
             a = scores[::5].clamp(max=epsilon).mean(0)
@@ -313,9 +300,9 @@ class TestDescent:
         torch.testing.assert_close(state.epsilon[:, 0], expected, rtol=1e-8, atol=1e-8)
 
     def test_the_margin_follows_true_rates_as_a_proxy(self):
-        state = seen(started(epsilon=number(2.0)))
-        state.learn(PROBLEM)
-        state.price[:] = 1.7
+        state = with_call(started(epsilon=number(2.0)))
+        state.count(PROBLEM)
+        state.damped_mu[:] = 1.7
         rates = state.rates()
         state.move_epsilon(rate_problem('f_beta'), rates, SIZES, proxy=True)
         expected = 2 - 0.1 * (1 - 1.7 * rates.tp + 4 * rates.fp) / 1.7
@@ -323,9 +310,9 @@ class TestDescent:
 
     def test_the_margin_is_not_below_1(self):
         """Recall is not above 1, and the margin is one over it."""
-        state = seen(started())
-        state.learn(PROBLEM)
-        state.price[:] = 0.0
+        state = with_call(started())
+        state.count(PROBLEM)
+        state.damped_mu[:] = 0.0
         state.move_epsilon(rate_problem('f_beta'), state.rates(), SIZES, proxy=True)
         assert torch.equal(state.epsilon, number(1.0))
 
@@ -334,9 +321,9 @@ class TestDescent:
         problem, (scores, labels) = rate_problem('auc_roc', anchors=3), call()
         one, positive = torch.ones(1).double(), labels[:, 0] == 1
         start = torch.tensor([[0.5, 0.0, -0.5]]).double().expand(2, 3).clone()
-        state = seen(started(2, 3, threshold=start), None, surrogate)
-        state.learn(PROBLEM)
-        state.price[:] = 1.7
+        state = with_call(started(2, 3, threshold=start), None, surrogate)
+        state.count(PROBLEM)
+        state.damped_mu[:] = 1.7
 
         def lagrangian(threshold):
             above = scores.unsqueeze(-1) - threshold  # [n, Q, K]
@@ -348,53 +335,21 @@ class TestDescent:
         state.move_threshold(problem, state.rates(), SIZES)
         torch.testing.assert_close(state.threshold, start - 0.2 * slope, rtol=1e-7, atol=1e-8)
 
-    def test_of_a_query_that_was_not_seen_nothing_moves(self):
-        state = seen(started(epsilon=number(2.0), threshold=number(0.3)))
-        state.pending[1, :, 0] = 0
-        state.learn(PROBLEM)
-        rates = state.rates()
-        state.move_epsilon(rate_problem('f_beta'), rates, SIZES, proxy=False)
-        state.move_threshold(rate_problem('auc_roc', anchors=1), rates, SIZES)
-        assert (state.epsilon[1], state.threshold[1]) == (2, 0.3)
-        assert state.epsilon[0] != 2
-        assert state.threshold[0] != 0.3
-        assert everything(state).isfinite().all()
-
-
-class TestCheckpoint:
-    def test_holds_all(self):
-        state = seen(started(3, 2), items(3))
-        state.learn(PROBLEM)
-        state.ascend(torch.rand(3, 2).double(), SIZES)
-        seen(state, items(3, seed=1))
-        saved = state.as_dict()
-        assert set(saved) == {field.name for field in dataclasses.fields(DualState)}
-        other = DualState.from_dict(saved)
-        assert torch.equal(everything(other), everything(state))
-        other.learn(PROBLEM)
-        other.ascend(torch.rand(3, 2).double(), SIZES)
-        assert torch.equal(everything(DualState.from_dict(saved)), everything(state))  # which has not moved
-
-    def test_moves_to_another_device(self):
-        moved = started().to(torch.device('meta'))
-        assert {part.device.type for part in moved.as_dict().values()} == {'meta'}
-
 
 class TestStepSizes:
-    def test_what_is_in_range(self):
-        check_step_sizes(SIZES)
-        check_step_sizes(StepSizes(0, 0, 0, 0, 0, 0, 0))
-        check_step_sizes(SIZES._replace(momentum=0.999))
+    def test_in_range(self):
+        StepSizes(0, 0, 0, 0, 0, 0, 0)
+        replace(SIZES, momentum=0.999)
 
-    @pytest.mark.parametrize('name', StepSizes._fields)
+    @pytest.mark.parametrize('name', [each.name for each in fields(StepSizes)])
     @pytest.mark.parametrize(
         ('value', 'error'),
         [(-1e-3, ValueError), (math.inf, ValueError), (math.nan, ValueError), ('0.1', TypeError), (True, TypeError)],
     )
-    def test_what_is_not(self, name, value, error):
+    def test_out_of_range(self, name, value, error):
         with pytest.raises(error, match=f'`{name}`.*{value}'):
-            check_step_sizes(SIZES._replace(**{name: value}))
+            replace(SIZES, **{name: value})
 
     def test_a_momentum_of_1_forgets_nothing(self):
-        with pytest.raises(ValueError, match=r'`momentum`.*below 1.*1\.0'):
-            check_step_sizes(SIZES._replace(momentum=1.0))
+        with pytest.raises(ValueError, match=r'`momentum`.*\[0, 1\).*1\.0'):
+            replace(SIZES, momentum=1.0)
