@@ -7,8 +7,8 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -16,24 +16,7 @@ from ._index import ImageClasses
 from ._label_map import classes_of_label_map
 
 
-class Annotations(Protocol):
-    """The classes of each image of a data set."""
-
-    class_names: Sequence[str]
-    n_places: int
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, image: int) -> ImageClasses: ...
-
-    def identity(self) -> str | None:
-        """Return a name of the annotations and of how they are read; None if they are not cached."""
-
-    def state(self) -> str:
-        """Return a text that changes when the annotations change."""
-
-
-def annotations_of(dataset: Any, n_places: int) -> Annotations:
+def annotations_of(dataset: Any, n_places: int) -> LabelMaps | Categories:
     """Return the annotations of a data set; raise TypeError if it has neither label maps nor categories."""
     if hasattr(dataset, 'full_init'):
         dataset.full_init()
@@ -101,7 +84,14 @@ class LabelMaps:
     def state(self) -> str:
         """Return a hash of the sizes and times of the files, or of their names if they are remote."""
         backend = (getattr(self.dataset, 'backend_args', None) or {}).get('backend', 'local')
-        return _hash(file if backend != 'local' or '://' in file else _size_and_time(file) for file in self.files)
+
+        def state_of(file: str) -> str:
+            if backend != 'local' or '://' in file:
+                return file
+            status = os.stat(file)
+            return f'{status.st_size} {status.st_mtime_ns}'
+
+        return _hash(map(state_of, self.files))
 
     def _file(self, info: dict[str, Any]) -> str:
         file = info.get('seg_map_path')
@@ -134,13 +124,6 @@ class Categories:
             )
         classes = sorted(counts)
         return ImageClasses(np.array(classes, int), np.array([counts[c] for c in classes], int), sum(counts.values()))
-
-    def identity(self) -> None:
-        """Return None: they are not cached."""
-
-    def state(self) -> str:
-        """Return nothing; never called."""
-        return ''
 
     def _categories(self, image: int) -> list[int]:
         """Return the categories that count in training; MMDetection also lists ignored objects."""
@@ -178,11 +161,6 @@ def _annotation_loader(dataset: Any) -> Callable[[dict[str, Any]], dict[str, Any
 def _simple(value: Any) -> str:
     """Return a value as text that is the same in every process; objects are represented by their type."""
     return json.dumps(value, default=lambda thing: type(thing).__qualname__, sort_keys=True, skipkeys=True)
-
-
-def _size_and_time(file: str) -> str:
-    status = os.stat(file)
-    return f'{status.st_size} {status.st_mtime_ns}'
 
 
 def _hash(parts: Any) -> str:

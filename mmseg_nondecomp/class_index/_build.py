@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from mmseg_nondecomp._utils.progress_line import progress
 
-from ._annotations import Annotations, annotations_of
+from ._annotations import Categories, LabelMaps, annotations_of
 from ._cache import default_cache_dir, expanded, load_or_build
 from ._index import ClassIndex, ImageClasses
 
@@ -81,13 +81,14 @@ def _parts(dataset: Any, times: int, first: int) -> Iterator[tuple[Any, int, int
         yield dataset, times, first
 
 
-def _index_of(annotations: Annotations, folder: Path, num_workers: int | None) -> ClassIndex:
+def _index_of(annotations: LabelMaps | Categories, folder: Path, num_workers: int | None) -> ClassIndex:
     build = partial(_build, annotations, num_workers)
-    identity = annotations.identity()
-    return build() if identity is None else load_or_build(folder, identity, annotations.state(), build)
+    if isinstance(annotations, Categories):
+        return build()
+    return load_or_build(folder, annotations.identity(), annotations.state(), build)
 
 
-def _build(annotations: Annotations, num_workers: int | None) -> ClassIndex:
+def _build(annotations: LabelMaps | Categories, num_workers: int | None) -> ClassIndex:
     if num_workers is None:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count() or 1
         num_workers = min(cores, len(annotations) // IMAGES_PER_WORKER)
@@ -104,7 +105,7 @@ def _build(annotations: Annotations, num_workers: int | None) -> ClassIndex:
     for number, image in enumerate(progress(counted, len(annotations), 'counting classes')):
         if image.foreign_label is not None and not is_warned:
             is_warned = True
-            file = annotations.files[number] if hasattr(annotations, 'files') else f'image {number}'
+            file = annotations.files[number] if isinstance(annotations, LabelMaps) else f'image {number}'
             warnings.warn(
                 f'Label {image.foreign_label} of {file!r} is none of the {len(annotations.class_names)} classes and is '
                 'not ignored. It counts for no class here; most losses fail on it.',

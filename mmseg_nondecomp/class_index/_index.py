@@ -95,13 +95,13 @@ class ClassIndex:
         return cls(
             class_names=indices[0].class_names,
             starts=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
-            classes=np.concatenate([index.classes for index in indices]),
-            counts=np.concatenate([index.counts for index in indices]),
-            n_items=np.concatenate([index.n_items for index in indices]),
-            places=np.concatenate([index.places for index in indices]),
             dataset_indices=np.concatenate(
                 [index.dataset_indices + first for index, times, first in parts for _ in range(times)]
             ),
+            **{
+                name: np.concatenate([getattr(index, name) for index in indices])
+                for name in ('classes', 'counts', 'n_items', 'places')
+            },
         )
 
     def __len__(self) -> int:
@@ -199,14 +199,8 @@ class ClassIndex:
             raise ValueError('The classes of a class index should have names.')
 
 
-_ARRAYS = {
-    'starts': np.dtype(np.int64),
-    'classes': np.dtype(np.uint16),
-    'counts': np.dtype(np.uint32),
-    'n_items': np.dtype(np.uint32),
-    'places': np.dtype(np.uint16),
-    'dataset_indices': np.dtype(np.int64),
-}
+_TYPES = dict(starts='i8', classes='u2', counts='u4', n_items='u4', places='u2', dataset_indices='i8')
+_ARRAYS = {name: np.dtype(code) for name, code in _TYPES.items()}
 
 
 def _joined(arrays: list[np.ndarray], dtype: type) -> np.ndarray:

@@ -48,7 +48,7 @@ METAINFO = {
     'classes': ('sky', 'road'),
     'palette': np.arange(6, dtype='u1').reshape(2, 3).T,
     'frequency': np.float32(0.25),
-    'source': ConfigDict(name='made up', sizes=[1, 2]),
+    'source': ConfigDict(a=[ConfigDict(b=1), {'c': (2, {'d': 3})}], e=ConfigDict(f=None)),
 }
 
 
@@ -98,6 +98,14 @@ class Subclass(HistoryBuffer):
     pass
 
 
+def nested(depth):
+    """A list that holds a number ten to the power of `depth` times, in `depth` small lists."""
+    held = [1.0] * 10
+    for _ in range(depth - 1):
+        held = [held] * 10
+    return held
+
+
 def test_resume(trained, tmp_path):
     runner = make_runner(tmp_path, 4, resume=True, load_from=trained[1])
     runner.train()
@@ -124,6 +132,7 @@ def test_everything_is_restored(trained):
     assert type(meta['frequency']) is np.float32
     assert type(meta['source']) is ConfigDict
     assert meta['source'] == METAINFO['source']
+    assert meta['source'].a[1].c[1].d == 3
     assert loaded['param_schedulers'][0]['anneal_func'](0.0, 1.0, 1.0) == 1.0
     assert 'ema_state_dict' in loaded
     for buffer in loaded['message_hub']['log_scalars'].values():
@@ -185,6 +194,13 @@ def test_nothing_stays_allowed(trained):
         (np.zeros(1, dtype=[('a', 'O')]), "'V8'"),
         (Call(np.dtype, [('a', 'O')], False, True), 'neither numbers nor text'),
         (Call(np.dtype, ('f8', [('a', 'O')]), False, True), 'neither numbers nor text'),
+        *(
+            (
+                Call(HistoryBuffer, state=dict(_log_history=row, _count_history=row, max_length=10)),
+                'two arrays of numbers',
+            )
+            for row in (nested(12), np.ones((2, 2)), np.array(['a']), 'ab', None)
+        ),
     ],
 )
 def test_code_is_refused(tmp_path, content, named):
@@ -197,15 +213,22 @@ def test_code_is_refused(tmp_path, content, named):
     [
         Call(np.ndarray, (1,), 'O', b'12345678'),
         Call(np.ndarray, (1 << 40,)),
+        *(Call(bytes, size) for size in (1, 1 << 40, [1])),
         Call(
             np.array([0]).__reduce__()[0], np.ndarray, (0,), b'b', state=(1, (9,), np.dtype('f8'), False, b'8 bytes.')
         ),
     ],
-    ids=['pointers from bytes', 'unset memory', 'too few bytes'],
+    ids=['pointers from bytes', 'unset memory', *['bytes of a size'] * 3, 'too few bytes'],
 )
 def test_memory_is_out_of_reach(tmp_path, content):
     with pytest.raises(UnpicklingError, match=r'a\.pth cannot be loaded: (Type|Value)Error'):
         load(save(tmp_path / 'a.pth', content))
+
+
+def test_a_config_does_not_copy_nested_lists(tmp_path):
+    config = load(save(tmp_path / 'a.pth', Call(ConfigDict, {'a': nested(12)})))['extra']
+    assert type(config) is ConfigDict
+    assert config['a'][0] is config['a'][9]
 
 
 @pytest.mark.parametrize('forged', [

@@ -10,6 +10,7 @@ from mmengine.dataset import BaseDataset
 from mmseg.datasets import BaseSegDataset
 from mmseg.datasets.transforms import LoadAnnotations
 
+from mmseg_nondecomp.class_index import index_classes
 from mmseg_nondecomp.class_index._annotations import annotations_of
 
 LABELS = np.array([[0, 1, 2, 3], [3, 3, 255, 0]], np.uint8)
@@ -216,8 +217,9 @@ class TestCategories:
         assert counted(Objects()) == [{0: 1, 2: 2}, {}, {1: 1}]
         assert [annotations_of(Objects(), 2)[i].n_items for i in range(3)] == [3, 0, 1]
 
-    def test_are_not_kept(self):
-        assert annotations_of(Objects(), 2).identity() is None
+    def test_are_not_cached(self, tmp_path):
+        index_classes(Objects(), tmp_path / 'cache')
+        assert not (tmp_path / 'cache').exists()
 
     def test_names_may_be_missing(self):
         class Bare:

@@ -106,17 +106,7 @@ def test_other_splits_are_refused(kind: Kind, wrong: Any):
 
 @pytest.mark.parametrize(
     ('name', 'wrong', 'error'),
-    [
-        ('size', 0, ValueError),
-        ('size', -3, ValueError),
-        ('size', 2.5, TypeError),
-        ('size', True, TypeError),
-        ('size', '2', TypeError),
-        ('seed', -1, ValueError),
-        ('seed', True, TypeError),
-        ('seed', 0.0, TypeError),
-        ('seed', None, TypeError),
-    ],
+    [('size', 0, ValueError), ('size', True, TypeError), ('seed', -1, ValueError), ('seed', None, TypeError)],
 )
 @each_kind
 def test_numbers_out_of_range_are_named(kind: Kind, name: str, wrong: Any, error: type[Exception]):

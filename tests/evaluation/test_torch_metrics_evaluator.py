@@ -267,17 +267,15 @@ class TestMistakes:
     def process(self, evaluator, **changes):
         evaluator.process(None, [LabelMaps(1)[0] | changes])
 
-    def test_no_scores(self):
-        evaluator, sample = ours(AP=OTHERS['histogram']), LabelMaps(1)[0]
-        del sample['seg_logits']
-        with pytest.raises(ValueError, match=r'`seg_logits`.*the metrics need scores'):
-            evaluator.process(None, [sample])
-
-    def test_no_ground_truth(self):
+    @pytest.mark.parametrize(
+        ('metric', 'key', 'message'),
+        [('histogram', 'seg_logits', 'the metrics need scores'), ('images', 'gt_sem_seg', 'LoadAnnotations')],
+    )
+    def test_missing_data(self, metric, key, message):
         sample = LabelMaps(1)[0]
-        del sample['gt_sem_seg']
-        with pytest.raises(ValueError, match=r'`gt_sem_seg`.*LoadAnnotations'):
-            ours(**OF_STOCK).process(None, [sample])
+        del sample[key]
+        with pytest.raises(ValueError, match=f'`{key}`.*{message}'):
+            ours(a=OTHERS[metric]).process(None, [sample])
 
     def test_other_size(self):
         with pytest.raises(ValueError, match=r'at the size of the ground truth\. Found \(3, 4\) and \(20, 24\)'):
