@@ -1,4 +1,4 @@
-"""Every registered loss with its constructor arguments: a new loss joins all tests of what losses promise by CASES."""
+"""Every registered loss with constructor arguments. A new loss joins all tests of the common contract by its entry in CASES."""
 
 import math
 
@@ -80,7 +80,7 @@ def build(name, args):
 
 
 def pixels(dtype=torch.float32, requires_grad=True):
-    """A batch of two images: logits and labels, the right half of which may be told to be ignored."""
+    """Return logits and labels of a batch of two images."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, N_CLASSES, 6, 8, generator=generator, dtype=torch.float64).mul(3).to(dtype)
     labels = torch.randint(0, N_CLASSES, (2, 6, 8), generator=generator)
@@ -88,17 +88,6 @@ def pixels(dtype=torch.float32, requires_grad=True):
 
 
 def items():
-    """The same numbers as a batch of boxes."""
+    """Return the same numbers as a batch of boxes."""
     logits, labels = pixels(requires_grad=False)
     return logits.movedim(1, -1).reshape(-1, N_CLASSES).requires_grad_(), labels.flatten()
-
-
-def value_and_gradient(loss, logits, *args, **kwargs):
-    logits = logits.detach().requires_grad_()
-    value = loss(logits, *args, **kwargs)
-    return value.detach(), torch.autograd.grad(value, logits)[0]
-
-
-def assert_same(found, expected, **tolerance):
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, check_dtype=False, **tolerance)
