@@ -1,4 +1,4 @@
-"""Every registered loss with constructor arguments. A new loss joins all tests of the common contract by its entry in CASES."""
+"""Every registered loss with constructor arguments. An entry in CASES adds a loss to all tests of the contract."""
 
 import math
 

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 import torch
-from hard_use.distributed_scenes import DATA as EACH_DATA
-from hard_use.distributed_scenes import (
+from distributed_scenes import DATA as EACH_DATA
+from distributed_scenes import (
     NAN,
     Network,
     assert_close,

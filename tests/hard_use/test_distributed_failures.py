@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from hard_use.distributed_scenes import Network, built, shards_of, value_of
+from distributed_scenes import Network, built, shards_of, value_of
 from hard_use.dying_rank import WAYS, happens
 from processes import ROOT, a_free_port, join_the_others, started
 from torch import distributed

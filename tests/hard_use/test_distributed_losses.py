@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from every_loss import CASES
-from hard_use.distributed_scenes import (
+from distributed_scenes import (
     DATA,
     Network,
     assert_close,
@@ -15,6 +14,7 @@ from hard_use.distributed_scenes import (
     union,
     value_of,
 )
+from every_loss import CASES
 from processes import find_as_a_process, found_by_ranks
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel

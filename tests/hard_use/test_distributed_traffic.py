@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from distributed_scenes import built, losses_in
 from every_loss import N_CLASSES
-from hard_use.distributed_scenes import built, losses_in
 
 import mmseg_nondecomp
 
