@@ -50,10 +50,7 @@ CASES = {
         (SOFTMAX, dict(k=1, tau=0.1, loss_weight=0.5)),
         (SOFTMAX, dict(k=4, margin=0.0)),
     ],
-    'HardTopKLoss': [
-        (SOFTMAX, dict(k=2)),
-        (SOFTMAX, dict(k=4, margin=2.0, loss_weight=0.5)),
-    ],
+    'HardTopKLoss': [(SOFTMAX, dict(k=2)), (SOFTMAX, dict(k=4, margin=2.0, loss_weight=0.5))],
     'SoftIoULoss': [
         (SOFTMAX, dict()),
         (SOFTMAX, dict(classes='all', scope='image', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),

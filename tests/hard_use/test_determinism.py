@@ -90,10 +90,7 @@ def meta(*shape, dtype=torch.float32):
             ([], ['nll_loss2d']),
         ),
         (lambda: meta(5).gather(0, meta(3, dtype=torch.long)), ([], [])),
-        (
-            lambda: meta(5).requires_grad_().gather(0, meta(3, dtype=torch.long)).sum().backward(),
-            (['scatter_add'], []),
-        ),
+        (lambda: meta(5).requires_grad_().gather(0, meta(3, dtype=torch.long)).sum().backward(), (['scatter_add'], [])),
         (lambda: meta(5).sort().values.sum(), ([], [])),
     ],
 )

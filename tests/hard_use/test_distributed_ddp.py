@@ -9,17 +9,7 @@ import sys
 import pytest
 import torch
 from distributed_scenes import DATA as EACH_DATA
-from distributed_scenes import (
-    NAN,
-    Network,
-    assert_close,
-    built,
-    gradient_of,
-    losses_in,
-    shards_of,
-    union,
-    value_of,
-)
+from distributed_scenes import NAN, Network, assert_close, built, gradient_of, losses_in, shards_of, union, value_of
 from processes import ROOT, find_as_a_process, found_by_ranks
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
@@ -27,10 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 LOSSES = [*losses_in('world')]
 DATA = 'pixels, nothing valid on the last process'
 N_STEPS = 3
-WAYS = {
-    'some parameters are not used': dict(find_unused_parameters=True),
-    'static graph': dict(static_graph=True),
-}
+WAYS = {'some parameters are not used': dict(find_unused_parameters=True), 'static graph': dict(static_graph=True)}
 SEVERAL = ['LovaszSoftmaxLoss {}', 'LossMaxPooling {}']
 
 

@@ -32,10 +32,7 @@ def calls(draw, name, args):
     """The arguments of a call that fit a loss."""
     n_classes = draw(st.integers(*classes_of(args)))
     shape = draw(
-        st.one_of(
-            st.tuples(st.integers(0, 8)),
-            st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)),
-        )
+        st.one_of(st.tuples(st.integers(0, 8)), st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)))
     )
     if args.get('mode') in ('hinge', 'perceptron') and name == 'DirectAPLoss':  # All rankings are enumerated.
         shape = (shape[0], *(min(length, 2) for length in shape[1:]))

@@ -18,10 +18,7 @@ from mmengine.runner import Runner
 from mmseg_nondecomp.datasets.shape_boxes import ShapeBoxes
 
 ROOT = Path(__file__).parents[2]
-CONFIGS = {
-    'faster-rcnn': 'ap_faster-rcnn_r50_fpn_1x_coco.py',
-    'retinanet': 'ap_retinanet_r50_fpn_1x_coco.py',
-}
+CONFIGS = {'faster-rcnn': 'ap_faster-rcnn_r50_fpn_1x_coco.py', 'retinanet': 'ap_retinanet_r50_fpn_1x_coco.py'}
 ITERATIONS = 20
 N_IMAGES = {'train': 8, 'val': 4}
 

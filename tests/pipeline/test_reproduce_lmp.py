@@ -96,11 +96,7 @@ class TestLmpTiling:
         module = experiments('lmp_tiling')
         monkeypatch.setattr(module, 'OUT', tmp_path / 'work_dirs')
         monkeypatch.chdir(ROOT)
-        options = {
-            'train_cfg.max_iters': 1,
-            'train_cfg.val_interval': 1,
-            'default_hooks.checkpoint.interval': 1,
-        }
+        options = {'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'default_hooks.checkpoint.interval': 1}
         for part, number in (('train', 8), ('val', 2), ('test', 2)):
             options |= {
                 f'{part}_dataloader.dataset.data_root': str(tmp_path / 'data'),

@@ -50,11 +50,7 @@ def test_n_and_n_equals_n_save_resume_n(tool, trained, tmp_path, repeatable):
 
 
 @pytest.mark.parametrize(
-    ('config', 'options'),
-    [
-        ('lovasz', ['model.decode_head.loss_decode.memory=3']),
-        ('ce-then-lovasz', []),
-    ],
+    ('config', 'options'), [('lovasz', ['model.decode_head.loss_decode.memory=3']), ('ce-then-lovasz', [])]
 )
 def test_what_lasts_longer_than_a_batch_survives_a_stop(tool, tmp_path, repeatable, config, options):
     """The memory of a loss, and a schedule of its weight."""
@@ -97,10 +93,7 @@ def test_mixed_precision(tool, tmp_path):
 
 
 def test_two_processes(tool, tmp_path):
-    options = [
-        *schedule(2, 2),
-        'model.decode_head.loss_decode.scope=world',
-    ]
+    options = [*schedule(2, 2), 'model.decode_head.loss_decode.scope=world']
     log = tool('dist_train.sh', LMP, 2, '--work-dir', tmp_path, options=options)
     assert 'mIoU' in log
     log = tool('dist_test.sh', LMP, tmp_path / 'iter_2.pth', 2, '--work-dir', tmp_path, options=options)

@@ -154,10 +154,9 @@ def s_measure(call: Call, **args: Any) -> np.longdouble:
 
 def _lagrangian(measure: str, beta: float, target: Any, a: Any, b: Any, r: np.longdouble) -> np.longdouble:
     """Cost and priced constraint of the bounds A and B, over what a true positive is paid if that is more than 1."""
-    cost = {
-        'f_beta': lambda a, b, r: beta**2 + r * b,
-        'precision_at_recall': lambda a, b, r: b,
-    }.get(measure, lambda a, b, r: 1 - a)
+    cost = {'f_beta': lambda a, b, r: beta**2 + r * b, 'precision_at_recall': lambda a, b, r: b}.get(
+        measure, lambda a, b, r: 1 - a
+    )
     limit = {
         'f_beta': lambda a, b, r: 1 - a,
         'precision_at_recall': lambda a, b, r: target - a,

@@ -218,10 +218,7 @@ def test_each_negative_finds_its_slot_alone_among_many(epsilon):
     rng = np.random.default_rng(4)
     for P, N in ((20, 50), (40, 15), (1, 80)):
         s_p, s_n = rng.normal(size=P) + 0.5, rng.normal(size=N)
-        found, expected = (
-            reference.per_slot(s_p, s_n, epsilon),
-            reference.dynamic_programme(s_p, s_n, epsilon, 1),
-        )
+        found, expected = (reference.per_slot(s_p, s_n, epsilon), reference.dynamic_programme(s_p, s_n, epsilon, 1))
         assert found.ranking == expected.ranking
         assert float(found.value) == pytest.approx(expected.value, abs=1e-12)
 

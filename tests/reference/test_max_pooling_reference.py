@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from .max_pooling import (
-    convex_weights,
-    dual_bound,
-    feasibility,
-    optimality_gap,
-    radii,
-    sorted_weights,
-)
+from .max_pooling import convex_weights, dual_bound, feasibility, optimality_gap, radii, sorted_weights
 
 FAMILIES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     'uniform': lambda rng, n: rng.random(n),
