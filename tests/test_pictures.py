@@ -1,11 +1,13 @@
 """Each picture of the documentation, and each file of results, is made by a command of the repository."""
 
-import importlib
 import re
 import subprocess
 
+import benchmark
 import pytest
 from documents import DOCUMENTS, ROOT
+from draw_concepts import PICTURES as CONCEPTS
+from reproductions.catalogue import REPRODUCTIONS
 
 PICTURE = re.compile(r'\]\(([^)\s]+\.(?:png|svg|gif|jpe?g))\)')
 
@@ -13,17 +15,12 @@ PICTURE = re.compile(r'\]\(([^)\s]+\.(?:png|svg|gif|jpe?g))\)')
 @pytest.fixture(scope='module')
 def made():
     """The files that the tools write into the repository, by their commands."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / 'tools'))
-        benchmark = importlib.import_module('benchmark')
-        reproductions = importlib.import_module('reproductions.catalogue').REPRODUCTIONS
-        concepts = importlib.import_module('draw_concepts').PICTURES
     endings = ('json', 'png')
     return {
         **{f'benchmarks/{name}.{e}': f'benchmark.py {name}' for name in benchmark.BENCHMARKS for e in endings},
         **{f'benchmarks/{name}.json': f'benchmark.py {name}' for name in benchmark.COUNTS | benchmark.IN_PROCESSES},
-        **{f'benchmarks/reproduce/{name}.{e}': f'reproduce.py {name}' for name in reproductions for e in endings},
-        **{f'docs/images/{name}.png': f'draw_concepts.py {name}' for name in concepts},
+        **{f'benchmarks/reproduce/{name}.{e}': f'reproduce.py {name}' for name in REPRODUCTIONS for e in endings},
+        **{f'docs/images/{name}.png': f'draw_concepts.py {name}' for name in CONCEPTS},
     }
 
 

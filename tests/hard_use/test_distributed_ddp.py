@@ -3,14 +3,12 @@
 With every parameter used in each step, DDP is tested in `test_distributed_losses`.
 """
 
-import importlib
-import sys
-
 import pytest
 import torch
+from benchmarks.traffic import Collectives
 from distributed_scenes import DATA as EACH_DATA
 from distributed_scenes import NAN, Network, assert_close, built, gradient_of, losses_in, shards_of, union, value_of
-from processes import ROOT, find_as_a_process, found_by_ranks
+from processes import find_as_a_process, found_by_ranks
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
@@ -76,12 +74,10 @@ def find(rank):
     plain = DistributedDataParallel(Network())
     found |= {('accumulated', loss): accumulated(plain, built(loss, 'world'), shards) for loss in LOSSES}
     found['several'] = steps(plain, Several('world'), shards)
-    sys.path.insert(0, str(ROOT / 'tools'))
-    traffic = importlib.import_module('benchmarks.traffic')
     for data in (*EACH_DATA, NAN):
         features, labels, weights = shards_of(data, n)[rank]
         for loss in LOSSES:
-            with traffic.Collectives() as recorded:
+            with Collectives() as recorded:
                 value = value_of(built(loss, 'world'), Network(), (features, labels, weights))
                 value.backward()
             found['exchanges', data, loss] = value.detach(), [tuple(each) for each in recorded.found]

@@ -1,4 +1,4 @@
-"""The contract of every registered loss. Its values and errors for a table of inputs are in hard_use/test_contract.py."""
+"""The contract of every registered loss. Values and errors for a table of inputs are in hard_use/test_contract.py."""
 
 import copy
 import pickle

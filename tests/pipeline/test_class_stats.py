@@ -1,12 +1,13 @@
 """tools/class_stats.py: its counts, the numbers that its suggestions follow from, and the lines that it gives."""
 
-import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import class_advice as rules
+import class_stats
 import cv2
 import numpy as np
 import pytest
@@ -60,27 +61,14 @@ def label_maps(shapes, scenes):
 
 
 @pytest.fixture
-def module(monkeypatch):
-    """The tool as a module, in the process of the tests."""
-    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    return importlib.import_module('class_stats')
-
-
-@pytest.fixture
-def rules(module):
-    """The rules behind its suggestions."""
-    return importlib.import_module('class_advice')
-
-
-@pytest.fixture
-def main(module, tmp_path, monkeypatch):
+def main(tmp_path, monkeypatch):
     """Runs the tool in the process of the tests and gives its numbers."""
 
     def run_here(*arguments):
         out = tmp_path / 'out'
         given = [*map(str, arguments), '--out', str(out), '--cache-dir', str(tmp_path / 'cache')]
         monkeypatch.setattr(sys, 'argv', ['class_stats.py', *given])
-        module.main()
+        class_stats.main()
         return json.loads((out / 'class_stats.json').read_text())
 
     return run_here
@@ -225,7 +213,7 @@ def crop_of(size):
 
 
 @pytest.mark.parametrize('batch_size', [4, 8])
-def test_batches_of_crops_show_about_as_many_classes_as_estimated(rules, index, label_maps, batch_size):
+def test_batches_of_crops_show_about_as_many_classes_as_estimated(index, label_maps, batch_size):
     random = np.random.default_rng(0)
 
     def classes_of_crop():
@@ -238,7 +226,7 @@ def test_batches_of_crops_show_about_as_many_classes_as_estimated(rules, index, 
     assert rules.expected_classes(seen.in_crop, batch_size) == pytest.approx(found, rel=0.05)
 
 
-def test_a_crop_as_large_as_the_image_shows_what_is_in_it(rules, index):
+def test_a_crop_as_large_as_the_image_shows_what_is_in_it(index):
     whole = rules.sightings(index, rules.find_crop(crop_of(128)))
     np.testing.assert_array_equal(whole.in_crop, whole.in_image)
     np.testing.assert_allclose(whole.in_crop_equi, whole.in_image_equi)
@@ -248,7 +236,7 @@ def test_a_crop_as_large_as_the_image_shows_what_is_in_it(rules, index):
 
 
 @pytest.mark.parametrize('batch_size', [1, 4, 16])
-def test_so_many_batches_cover_the_classes_and_one_less_does_not(rules, batch_size):
+def test_so_many_batches_cover_the_classes_and_one_less_does_not(batch_size):
     shown = np.array([1, 0.5, 0.5, 0.05, 0.01])
     batches = rules.batches_until_covered(shown, batch_size)
 

@@ -1,29 +1,20 @@
 """The synthetic experiments of the direct loss paper, in small."""
 
-import importlib
 import itertools
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from reproductions import direct_loss as direct
 from torch import nn
 
 from mmseg_nondecomp.functional import direct_ap_loss, direct_zero_one_loss
 
-ROOT = Path(__file__).parents[2]
 METHODS = ['pos-AP', 'neg-AP', 'hinge-AP', 'per-AP', 'pos-01', 'neg-01', 'hinge-01', 'per-01', 'logistic']
 
 
 @pytest.fixture
-def direct(monkeypatch):
-    """The experiment as tools/reproduce.py imports it."""
-    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    return importlib.import_module('reproductions.direct_loss')
-
-
-@pytest.fixture
-def small(direct, monkeypatch):
+def small(monkeypatch):
     """The experiment with few points, steps and parameters."""
     sizes = dict(N_ITEMS=400, BATCH=100, N_STEPS=30, MEASURE_EVERY=10, LEARNING_RATES=(0.01, 0.1), EPSILONS=(1.0, 10.0))
     for name, value in sizes.items():
@@ -31,12 +22,12 @@ def small(direct, monkeypatch):
     return direct
 
 
-def made_run(direct, ap, learning_rate=0.01):
+def made_run(ap, learning_rate=0.01):
     best = direct.Parameters(learning_rate, None)
     return direct.Run(best, [direct.Point(0, 0.3, 0.4), direct.Point(5, ap, ap)], {best: 0.5})
 
 
-def trained(direct, problem, data, seed, name, learning_rate, epsilon=1.0):
+def trained(problem, data, seed, name, learning_rate, epsilon=1.0):
     """The run of one training."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direct, 'LEARNING_RATES', (learning_rate,))
@@ -49,7 +40,7 @@ def joined(train, test):
 
 
 class TestData:
-    def test_a_fifth_of_the_points_are_positive_and_it_is_the_highest(self, direct):
+    def test_a_fifth_of_the_points_are_positive_and_it_is_the_highest(self):
         train, test = direct.generate(direct.SYNTHETIC, 0)
         assert train.features.shape == test.features.shape == (10_000, 10)
         features, labels, truth = joined(train, test)
@@ -58,18 +49,18 @@ class TestData:
         assert features.mean() == pytest.approx(0, abs=0.01)
         assert features.std() == pytest.approx(1, abs=0.01)
 
-    def test_the_halves_are_random(self, direct):
+    def test_the_halves_are_random(self):
         train, test = direct.generate(direct.SYNTHETIC, 0)
         assert train.labels.sum() != test.labels.sum(), 'sorted or stratified'
         assert train.labels.double().mean() == pytest.approx(0.2, abs=0.02)
         assert len(joined(train, test)[0].unique(dim=0)) == 20_000, 'a point in both'
 
-    def test_labels_tell_the_sign_of_the_sum(self, direct):
+    def test_labels_tell_the_sign_of_the_sum(self):
         for items in direct.generate(direct.LINEAR, 0):
             assert torch.equal(items.labels == 1, items.features.sum(1) > 0)
             assert direct.average_precision(items.features.sum(1), items.labels) == 1
 
-    def test_a_fifth_of_the_labels_are_wrong_in_both_halves(self, direct):
+    def test_a_fifth_of_the_labels_are_wrong_in_both_halves(self):
         train, test = direct.generate(direct.LINEAR_NOISE, 0)
         wrong = [(items.labels == 1) != (items.features.sum(1) > 0) for items in (train, test)]
         assert torch.cat(wrong).sum() == 4000
@@ -86,7 +77,7 @@ class TestData:
 
 
 class TestNetworks:
-    def test_the_target_has_four_layers_of_normal_numbers(self, direct):
+    def test_the_target_has_four_layers_of_normal_numbers(self):
         target = direct.target_network(direct.SYNTHETIC, torch.Generator().manual_seed(0))
         kinds = [type(layer) for layer in target]
         assert kinds == [nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear, nn.ReLU, nn.Linear]
@@ -94,7 +85,7 @@ class TestNetworks:
         assert parameters.mean() == pytest.approx(0, abs=0.1)
         assert parameters.std() == pytest.approx(1, abs=0.1)
 
-    def test_a_learner_has_the_structure_of_the_target_and_scores_of_its_own(self, direct):
+    def test_a_learner_has_the_structure_of_the_target_and_scores_of_its_own(self):
         networks = [make(direct.SYNTHETIC, torch.Generator().manual_seed(0)) for make in
                     (direct.target_network, direct.untrained_network)]  # fmt: skip
         shapes = [[parameter.shape for parameter in network.parameters()] for network in networks]
@@ -104,7 +95,7 @@ class TestNetworks:
         assert 0.1 < scores[1].std() < 3
         assert scores[0].std() > 10
 
-    def test_a_large_start_is_of_normal_numbers_too(self, direct):
+    def test_a_large_start_is_of_normal_numbers_too(self):
         same, other = (
             direct.untrained_network(direct.SYNTHETIC_LARGE, torch.Generator().manual_seed(seed)) for seed in (0, 1)
         )
@@ -114,13 +105,13 @@ class TestNetworks:
         assert torch.equal(labels, direct.generate(direct.SYNTHETIC, 0)[0].labels)
         assert direct.scores_of(other, features).std() > 10
 
-    def test_the_linear_score_has_no_bias(self, direct):
+    def test_the_linear_score_has_no_bias(self):
         [weight] = direct.untrained_network(direct.LINEAR, torch.Generator().manual_seed(0)).parameters()
         assert weight.shape == (1, 10)
 
 
 class TestMethods:
-    def test_are_those_of_the_paper(self, direct):
+    def test_are_those_of_the_paper(self):
         assert list(direct.METHODS) == METHODS
         assert METHODS[:4] == direct.AP_METHODS
         assert [name for name in METHODS if direct.METHODS[name].has_epsilon] == [
@@ -131,7 +122,7 @@ class TestMethods:
         ]
 
     @pytest.mark.parametrize('name', METHODS[:8])
-    def test_take_the_losses_of_the_package(self, direct, name):
+    def test_take_the_losses_of_the_package(self, name):
         scores = torch.randn(30, generator=torch.Generator().manual_seed(0)).requires_grad_()
         labels = (torch.arange(30) % 3 == 0).long()
         mode, task = name.split('-')
@@ -146,7 +137,7 @@ class TestMethods:
             torch.testing.assert_close(*gradients)
             assert gradients[0].any()
 
-    def test_logistic_is_cross_entropy(self, direct):
+    def test_logistic_is_cross_entropy(self):
         scores, labels = torch.tensor([2.0, -1.0, 0.5]), torch.tensor([1, 0, 0])
         expected = [F.binary_cross_entropy_with_logits(each, labels.float()) for each in (scores, -scores)]
         found = direct.METHODS['logistic'](torch.stack([scores, -scores]), labels, torch.full((2,), torch.nan))
@@ -155,7 +146,7 @@ class TestMethods:
     @pytest.mark.parametrize('name', METHODS)
     def test_learn_a_line(self, small, name):
         data = small.generate(small.LINEAR, 3)
-        run = trained(small, small.LINEAR, data, 3, name, 0.1, 10.0)
+        run = trained(small.LINEAR, data, 3, name, 0.1, 10.0)
         assert run.curve[0].ap < 0.8
         assert run.ap > run.curve[0].ap + 0.1
         assert run.train_ap > 0.85
@@ -165,13 +156,13 @@ class TestMethods:
     def test_learn_a_network(self, small, name, monkeypatch):
         monkeypatch.setattr(small, 'N_STEPS', 100)
         data = small.generate(small.SYNTHETIC, 0)
-        run = trained(small, small.SYNTHETIC, data, 0, name, 0.01, 10.0)
+        run = trained(small.SYNTHETIC, data, 0, name, 0.01, 10.0)
         assert run.train_ap > 0.8
         assert run.ap > run.curve[0].ap + 0.1
 
     def test_start_from_the_same_scores(self, small):
         data = small.generate(small.SYNTHETIC, 0)
-        runs = [trained(small, small.SYNTHETIC, data, 0, name, 0.01) for name in ('pos-AP', 'neg-01')]
+        runs = [trained(small.SYNTHETIC, data, 0, name, 0.01) for name in ('pos-AP', 'neg-01')]
         assert runs[0].curve[0].ap == runs[1].curve[0].ap
         assert runs[0].ap != runs[1].ap
 
@@ -189,11 +180,11 @@ class TestTraining:
     def test_the_curve_is_thinned_and_ends_with_the_last_step(self, small, monkeypatch):
         monkeypatch.setattr(small, 'MEASURE_EVERY', 20)
         data = small.generate(small.LINEAR, 0)
-        run = trained(small, small.LINEAR, data, 0, 'logistic', 0.1)
+        run = trained(small.LINEAR, data, 0, 'logistic', 0.1)
         assert [point.step for point in run.curve] == [0, 20, 30]
         assert (run.ap, run.accuracy) == run.curve[-1][1:]
 
-    def test_ap_methods_count_their_positives_and_others_start_at_0(self, direct):
+    def test_ap_methods_count_their_positives_and_others_start_at_0(self):
         features = torch.tensor([[5.0], [4.0], [3.0], [2.0]])
         given = direct.Items(features, torch.tensor([0, 1, 0, 0]), features[:, 0])
         test = direct.Items(features, torch.tensor([1, 0, 0, 0]), features[:, 0])
@@ -205,7 +196,7 @@ class TestTraining:
         assert direct.measure(score, given, test, 'neg-01', 7) == direct.Point(7, 1.0, 0.25)
         assert direct.measure(score, given, test, 'logistic', 7).accuracy == 0.25
 
-    def test_average_precision(self, direct):
+    def test_average_precision(self):
         scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1])
         assert direct.average_precision(scores, labels) == pytest.approx((1 + 2 / 3) / 2)
         assert direct.average_precision(scores * torch.nan, labels) == 0
@@ -233,7 +224,7 @@ class TestTraining:
         assert found[1].isfinite().all()
         assert small.average_precision(found[1].detach(), given.labels) > 0.5
 
-    def test_the_optimiser_is_adam_with_a_learning_rate_for_each(self, direct):
+    def test_the_optimiser_is_adam_with_a_learning_rate_for_each(self):
         generator = torch.Generator().manual_seed(0)
         start, target = torch.randn(2, 3, 4, generator=generator)
         ours = start.clone().requires_grad_()
@@ -265,14 +256,14 @@ class TestGridSearch:
         monkeypatch.setattr(small, 'train', train)
         return asked
 
-    def items(self, direct, *aps):
+    def items(self, *aps):
         """Whose features have the average precisions 1/2 or 1."""
         labels = torch.tensor([1, 0])
         ordered = torch.tensor([[1.0, 0.0] if ap == 1 else [0.0, 1.0] for ap in aps] + [[0.0, 1.0]] * (10 - len(aps)))
         return direct.Items(ordered.t(), labels, labels)
 
     def test_takes_the_best_on_the_training_set(self, small, asked):
-        data = self.items(small, 0.5, 0.5, 1, 1), self.items(small, 1, 1, 0.5, 1)
+        data = self.items(0.5, 0.5, 1, 1), self.items(1, 1, 0.5, 1)
         run = small.search(small.LINEAR, data, 4, 'pos-AP')
         grid = list(itertools.product((0.01, 0.1), (1.0, 10.0)))
         assert asked == [(small.LINEAR, data[0], 4, 'pos-AP', grid)]
@@ -283,12 +274,12 @@ class TestGridSearch:
 
     @pytest.mark.parametrize(('name', 'size'), [('neg-01', 4), ('hinge-AP', 2), ('per-01', 2), ('logistic', 2)])
     def test_only_direct_updates_have_an_epsilon(self, small, asked, name, size):
-        data = self.items(small), self.items(small)
+        data = self.items(), self.items()
         run = small.search(small.LINEAR, data, 4, name)
         assert len(run.grid) == size
         assert (run.parameters.epsilon is None) == (size == 2)
 
-    def test_the_edges_of_the_grid(self, direct):
+    def test_the_edges_of_the_grid(self):
         for parameters in ((1e-3, 1.0), (1.0, None), (0.01, 0.01), (0.01, 100.0)):
             assert direct.Parameters(*parameters).is_at_an_edge
         for parameters in ((3e-3, 1.0), (0.1, None), (0.01, 0.03)):
@@ -297,12 +288,12 @@ class TestGridSearch:
 
 class TestReproduction:
     @pytest.fixture
-    def outcomes(self, direct):
+    def outcomes(self):
         """Makes outcomes of two seeds: a good AP for the methods that are named, in this order."""
 
         def make(*names):
             aps = {name: 0.9 - names.index(name) / 100 if name in names else 0.5 for name in METHODS}
-            return {name: [made_run(direct, ap), made_run(direct, ap - 0.2)] for name, ap in aps.items()}
+            return {name: [made_run(ap), made_run(ap - 0.2)] for name, ap in aps.items()}
 
         return make
 
@@ -333,7 +324,7 @@ class TestReproduction:
         for name, line in zip(METHODS, accuracy.lines, strict=True):
             assert list(line.get_ydata()) == done.results['curves'][name]['accuracy']
 
-    def test_the_axes_show_what_is_near_one(self, direct, outcomes):
+    def test_the_axes_show_what_is_near_one(self, outcomes):
         for axis in direct.draw(outcomes(*METHODS), [0.7, 0.9]).axes:
             low, high = axis.get_ylim()
             assert axis.get_yscale() == 'logit'
@@ -341,7 +332,7 @@ class TestReproduction:
             assert [f'{tick:g}' for tick in axis.get_yticks()] == [label.get_text() for label in axis.get_yticklabels()]
             assert set(axis.get_yticks()) >= {0.5, 0.6, 0.7, 0.8}
 
-    def test_labels_of_ticks_do_not_overlap(self, direct):
+    def test_labels_of_ticks_do_not_overlap(self):
         axis = direct.Figure().subplots()
         axis.plot([0.45, 0.9999999])
         direct.stretch_near_one(axis)
@@ -350,21 +341,21 @@ class TestReproduction:
         places = axis.transAxes.inverted().transform(axis.transData.transform([(0, tick) for tick in ticks]))[:, 1]
         assert min(high - low for low, high in itertools.pairwise(places)) >= 0.04
 
-    def test_what_can_be_reached_is_a_line_if_it_is_less_than_one(self, direct, outcomes):
+    def test_what_can_be_reached_is_a_line_if_it_is_less_than_one(self, outcomes):
         labels = [
             [line.get_label() for line in direct.draw(outcomes(), possible).axes[0].lines]
             for possible in ([1.0], [0.7])
         ]
         assert labels == [METHODS, [*METHODS, 'scores behind the labels']]
 
-    def test_each_experiment_has_its_problem(self, direct, monkeypatch):
+    def test_each_experiment_has_its_problem(self, monkeypatch):
         monkeypatch.setattr(direct, 'reproduce', lambda problem, seeds: (problem, seeds))
         assert direct.synthetic([1]) == (direct.SYNTHETIC, [1])
         assert direct.synthetic_large([1]) == (direct.SYNTHETIC_LARGE, [1])
         assert direct.linear([1]) == (direct.LINEAR, [1])
         assert direct.linear_noise([1]) == (direct.LINEAR_NOISE, [1])
 
-    def test_a_win_is_told(self, direct, outcomes):
+    def test_a_win_is_told(self, outcomes):
         said = direct.found(outcomes('pos-AP', 'logistic', 'neg-AP'), [1.0, 0.9], [0.5, 0.5])
         assert 'pos-AP 0.2, logistic 0.21, neg-AP 0.22' in said
         assert 'of the scores that made the labels 0.05.' in said
@@ -372,24 +363,24 @@ class TestReproduction:
         assert 'pos-AP +0.01 to logistic (ahead in 2 of 2)' in said
         assert 'neg-AP -0.02 to pos-AP (ahead in 0 of 2)' in said
 
-    def test_a_loss_is_told(self, direct, outcomes):
+    def test_a_loss_is_told(self, outcomes):
         said = direct.found(outcomes('neg-AP', 'logistic', 'hinge-AP', 'pos-AP'), [1.0, 0.9], [0.5, 0.5])
         assert 'number 3 of the 4 AP methods in the mean (first in 0 of 2 seeds) and number 4 of all 9' in said
         assert 'pos-AP -0.02 to logistic (ahead in 0 of 2)' in said
         assert 'neg-AP +0.03 to pos-AP (ahead in 2 of 2)' in said
 
-    def test_methods_that_give_all_one_label_are_named(self, direct, outcomes):
+    def test_methods_that_give_all_one_label_are_named(self, outcomes):
         made = outcomes('pos-AP', 'hinge-01')
         assert 'one label for all: none.' in direct.found(made, [1.0, 1.0], [0.1, 0.1])
         few = outcomes(*METHODS[1:])
         assert few['pos-AP'][0].accuracy == 0.5
         assert 'one label for all: pos-AP.' in direct.found(few, [1.0, 1.0], [0.4, 0.4])
 
-    def test_methods_that_may_want_a_larger_grid_are_named(self, direct, outcomes):
+    def test_methods_that_may_want_a_larger_grid_are_named(self, outcomes):
         made = outcomes('pos-AP')
         assert 'in some seed: none.' in direct.found(made, [1.0, 1.0], [0.1, 0.1])
-        made['neg-01'][1] = made_run(direct, 0.5, learning_rate=1.0)
+        made['neg-01'][1] = made_run(0.5, learning_rate=1.0)
         assert 'in some seed: neg-01.' in direct.found(made, [1.0, 1.0], [0.1, 0.1])
 
-    def test_equals_are_no_win(self, direct, outcomes):
+    def test_equals_are_no_win(self, outcomes):
         assert 'first in 0 of 2 seeds' in direct.found(outcomes(), [1.0, 0.9], [0.5, 0.5])
