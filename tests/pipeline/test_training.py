@@ -34,7 +34,7 @@ def trained(tmp_path_factory):
 
 def test_n_and_n_equals_n_save_resume_n(tool, trained, tmp_path, repeatable):
     options = [*schedule(8, 4), *repeatable]
-    log = tool('train.py', LMP, '--work-dir', trained, options=options)
+    log = tool('train.py', LMP, '--work-dir', trained, options=options, in_new_process=True)
     assert 'loss_lmp_support' in log
     assert 'mIoU' in log
     stopped = tmp_path / 'stopped'
