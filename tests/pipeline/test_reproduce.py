@@ -1,4 +1,4 @@
-"""The papers' claims that tools/reproduce.py shows, and those that it refutes, on two seeds."""
+"""Claims of the papers that tools/reproduce.py confirms or refutes, on two seeds."""
 
 import json
 import math
@@ -23,23 +23,13 @@ NAMES = ['lovasz-synthetic', 'lovasz-prox']
 PAPERS = ['loss max-pooling', 'Lovász-Softmax', 'S-measures', 'direct loss', 'smooth top-k']
 
 
-def reproduce(*arguments):
-    return subprocess.run(
-        [sys.executable, str(ROOT / 'tools' / 'reproduce.py'), *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, 'OMP_NUM_THREADS': '1'},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    """What both leave behind."""
+    """The output of both."""
     path = tmp_path_factory.mktemp('reproduced')
-    done = reproduce(*NAMES, '--seeds', 0, 1, '--out', path)
+    command = [sys.executable, str(ROOT / 'tools' / 'reproduce.py'), *NAMES, '--seeds', '0', '1', '--out', str(path)]
+    environment = {**os.environ, 'OMP_NUM_THREADS': '1'}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (path / 'printed.txt').write_text(done.stdout)
     return path
@@ -56,7 +46,7 @@ def prox(folder):
 
 
 def rows_of(report, group, **wanted):
-    """The rows of a table by their first column, those that have the wanted values in others."""
+    """Return the rows with these values, by their first column."""
     rows = [row for row in report['results'][group] if all(row[key] == value for key, value in wanted.items())]
     return {next(iter(row.values())): row for row in rows}
 
@@ -73,44 +63,49 @@ def test_leaves_a_picture_numbers_and_a_table(folder, name):
     assert '|---|' in printed
 
 
-def test_an_unknown_name_is_refused(tmp_path):
-    done = reproduce('lovasz-synthetics', '--out', tmp_path / 'nothing')
-    assert done.returncode != 0
-    assert 'no reproduction is called lovasz-synthetics' in done.stderr
-    assert not (tmp_path / 'nothing').exists()
+@pytest.fixture
+def command(monkeypatch, tmp_path):
+    """Run the command in this process, with an output folder that does not exist."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, 'argv', ['reproduce.py', *arguments, '--out', str(tmp_path / 'nothing')])
+        tool.main()
+
+    return run
+
+
+def test_an_unknown_name_is_refused(command, tmp_path, capsys):
+    with pytest.raises(SystemExit, match='2'):
+        command('lovasz-synthetics')
+    assert 'no reproduction is called lovasz-synthetics' in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize('arguments', [[], ['--list'], [NAMES[0], '--list']])
-def test_without_a_name_and_on_demand_there_is_a_list_and_nothing_is_run(tmp_path, arguments):
-    done = reproduce(*arguments, '--out', tmp_path / 'nothing')
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert not (tmp_path / 'nothing').exists()
-    first = done.stdout.index('lovasz-synthetic (Lovász-Softmax, figure 3; 10 s)\n')
-    assert 'which surrogate has its minimum where the Jaccard loss has it?' in done.stdout[first:].splitlines()[1]
+def test_without_a_name_and_on_demand_there_is_a_list_and_nothing_is_run(command, tmp_path, capsys, arguments):
+    command(*arguments)
+    assert not list(tmp_path.iterdir())
+    printed = capsys.readouterr().out
+    first = printed.index('lovasz-synthetic (Lovász-Softmax, figure 3; 10 s)\n')
+    assert 'which surrogate has its minimum where the Jaccard loss has it?' in printed[first:].splitlines()[1]
 
 
-class TestCatalogue:
-    def test_each_says_what_it_shows_and_is_told_from_the_others(self):
-        for entry in REPRODUCTIONS.values():
-            assert callable(entry.run)
-            assert len(entry.shows) > 40
-            assert entry.shows.endswith(('.', '?'))
-            assert re.fullmatch(
-                r'(direct loss|Lovász-Softmax|loss max-pooling|S-measures|smooth top-k), .+', entry.source
-            )
-            assert re.fullmatch(r'[\d.]+ (s|min)', entry.takes)
-        assert len({entry.shows for entry in REPRODUCTIONS.values()}) == len(REPRODUCTIONS)
+def test_all_runs_all(command, monkeypatch, tmp_path):
+    ran = []
+    monkeypatch.setattr(tool, 'run', lambda *arguments: ran.append(arguments))
+    command('--all', '--seeds', '3')
+    assert ran == [(name, [3], tmp_path / 'nothing') for name in REPRODUCTIONS]
 
-    def test_each_that_is_published_is_in_the_list(self):
-        published = {path.stem for path in (ROOT / 'benchmarks' / 'reproduce').glob('*.json')}
-        assert published <= set(REPRODUCTIONS)
 
-    def test_all_runs_all(self, monkeypatch, tmp_path):
-        ran = []
-        monkeypatch.setattr(tool, 'run', lambda *arguments: ran.append(arguments))
-        monkeypatch.setattr(sys, 'argv', ['reproduce.py', '--all', '--seeds', '3', '--out', str(tmp_path)])
-        tool.main()
-        assert ran == [(name, [3], tmp_path) for name in REPRODUCTIONS]
+def test_catalogue_describes_every_reproduction():
+    for entry in REPRODUCTIONS.values():
+        assert callable(entry.run)
+        assert len(entry.shows) > 40
+        assert entry.shows.endswith(('.', '?'))
+        assert entry.source.partition(', ')[0] in PAPERS
+        assert re.fullmatch(r'[\d.]+ (s|min)', entry.takes)
+    assert len({entry.shows for entry in REPRODUCTIONS.values()}) == len(REPRODUCTIONS)
+    assert {path.stem for path in (ROOT / 'benchmarks' / 'reproduce').glob('*.json')} <= set(REPRODUCTIONS)
 
 
 def test_only_the_lovasz_hinge_has_its_minimum_near_that_of_the_jaccard_loss(synthetic):
