@@ -10,6 +10,7 @@ import pytest
 import torch
 from benchmarks.determinism import listed, with_determinism, without_determinism
 from benchmarks.operations import operations
+from calls import step_after_training_batch
 from every_loss import N_CLASSES, build, every_loss, every_loss_but
 
 ROOT = Path(__file__).parents[2]
@@ -38,8 +39,7 @@ def steps_of(loss, side, n=3):
         labels[:, : side // 8] = 255
         value = loss(logits, labels)
         value.backward()
-        if hasattr(loss, 'step'):
-            loss.step()
+        step_after_training_batch(loss)
         found += [value.detach(), logits.grad]
     return found
 

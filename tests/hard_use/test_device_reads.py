@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 import pytest
 import torch
 import torch.nn.functional as F
+from calls import step_after_training_batch
 from every_loss import EVERY, N_CLASSES, build, every_loss_but, items, pixels
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
@@ -58,8 +59,7 @@ def two_steps(loss, logits, labels, how):
     for _ in range(2):
         logits = logits.detach().requires_grad_()
         loss(logits, labels, **how).backward()
-        if hasattr(loss, 'step'):
-            loss.step()
+        step_after_training_batch(loss)
 
 
 @pytest.mark.parametrize('call', calls())

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from calls import step_after_training_batch
 from every_loss import CASES, N_CLASSES, build
 
 STEP, LAST = 2_000, 10_000
@@ -59,8 +60,7 @@ def growth(name, args):
         scores = scores.clone().requires_grad_()
         ids = dict(ids=torch.arange(len(labels))) if args.get('per_example') else {}
         loss(scores, labels, **ids).backward()
-        if hasattr(loss, 'step'):
-            loss.step()
+        step_after_training_batch(loss)
         if iteration % STEP == 0:
             found.append(in_use())
     return found
