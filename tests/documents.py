@@ -1,4 +1,4 @@
-"""What the tests of README.md and of docs/ share: a document taken apart, and its lines of configs tried."""
+"""Blocks, links and commands of README.md and docs/, and the configs in them."""
 
 import ast
 import io
@@ -86,7 +86,7 @@ def parts(config):
 
 
 def own_classes():
-    """What this package has registered by name, and where."""
+    """Return the registered classes of this package by name, each with its registry."""
     registries = DATA_SAMPLERS, HOOKS, METRICS, MODELS, TASK_UTILS, TRANSFORMS
     found = ((name, registry, cls) for registry in registries for name, cls in registry.module_dict.items())
     return {name: (registry, cls) for name, registry, cls in found if cls.__module__.startswith('mmseg_nondecomp')}

@@ -32,7 +32,7 @@ def numbers():
     torch.set_num_threads(threads)
 
 
-def test_each_page_shows_the_picture_of_its_name_and_tells_the_command():
+def test_each_page_shows_its_picture_and_names_the_command():
     assert {page.stem for page in PAGES} == set(drawing.PICTURES)
     for page in PAGES:
         text = page.read_text()
@@ -145,7 +145,7 @@ def test_rare_classes_are_drawn_more_by_both_samplers(numbers):
     assert draws.drawn_for['IoU-adaptive'][-1] == draws.drawn_for['IoU-adaptive'].max()
 
 
-def test_what_is_exchanged_does_not_grow_with_the_images(numbers):
+def test_communication_does_not_grow_with_the_images(numbers):
     sets = numbers['scope']
     assert all(first == second > 0 for first, second in sets.exchanged.values())
     n_classes, n_cells = 19, 3 * 1024 + 1

@@ -366,7 +366,7 @@ def training_pipelines(cfg: Config) -> list[list[dict]]:
 
 
 @each(PAPER)
-def test_name_tells_batch_size_schedule_and_crop_size(path: Path):
+def test_name_states_batch_size_schedule_and_crop_size(path: Path):
     cfg = load(path)
     batch, length, unit, *size = re.search(r'_1xb(\d+)-(\d+)(k|e)_.*-(\d+)x(\d+)$', path.stem).groups()
     assert cfg.train_dataloader.batch_size == int(batch)
@@ -573,7 +573,7 @@ def test_script_of_the_readme_makes_the_data_of_the_binary_configs(
             assert labels == masks[name] if loader is cfg.val_dataloader else set(labels) <= set(masks[name])
 
 
-def test_binary_configs_are_of_the_bicycle_unless_told_otherwise(monkeypatch: pytest.MonkeyPatch):
+def test_binary_configs_default_to_the_bicycle(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv('VOC_CLASS', raising=False)
     cfg = Config.fromfile(BINARY[0])
     assert cfg.train_dataloader.dataset.ann_file == 'OneAgainstRest/bicycle/train.txt'

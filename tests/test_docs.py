@@ -42,7 +42,7 @@ def each(paths):
 
 
 def run(page):
-    """What the page's names stand for at its end, and of each block what it prints and what it should."""
+    """Run a page. Return its variables, and the printed and the documented output of each block."""
     names, printed = {}, []
     for block in blocks(page, 'python'):
         if not is_config(block):
@@ -53,7 +53,7 @@ def run(page):
 
 
 @each(PROGRAMS)
-def test_what_is_printed_and_what_tables_of_values_say(page, tmp_path, monkeypatch):
+def test_printed_output_and_tables_of_values_are_right(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     names, printed = run(page)
     for found, expected in printed:

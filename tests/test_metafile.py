@@ -86,7 +86,7 @@ def test_results_of_the_short_schedule_are_written(write, key):
     assert set(found['tiny-unet_lmp-iou_lts']) == {'Name', 'In Collection', 'Config'}
 
 
-def test_results_of_what_is_no_config_are_named(write):
+def test_results_without_a_config_are_named(write):
     root = write(tables=dict(short=[row('tiny-unet_focal_lts', mean='50.0')]))
     with pytest.raises(ValueError, match='tiny-unet_focal_lts'):
         tool.metafile(root)

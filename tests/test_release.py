@@ -1,4 +1,4 @@
-"""What a release says of itself: its version, how it is cited, its licence, and what it needs."""
+"""Version, citation, licence and requirements of a release."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ PAPERS = {'1704.02966', '1705.08790', '1909.12398', '1511.06411', '1802.07595'}
 
 
 def pins(name):
-    """What a file of requirements pins."""
+    """Return the versions in a file of requirements."""
     return dict(re.findall(r'^([\w.-]+)==(\S+)$', (ROOT / 'requirements' / name).read_text(), re.MULTILINE))
 
 
@@ -23,14 +23,14 @@ def release(version):
     return tuple(map(int, re.findall(r'\d+', version)))
 
 
-def test_the_version_is_said_once():
+def test_the_version_is_stated_once():
     assert mmseg_nondecomp.__version__ == PROJECT['version']
     spelled = re.compile(rf'version\W+{re.escape(PROJECT["version"])}\b', re.IGNORECASE)
     sources = [*ROOT.glob('mmseg_nondecomp/**/*.py'), ROOT / 'CITATION.cff', ROOT / 'docs/conf.py']
     assert [path.name for path in sources if spelled.search(path.read_text())] == []
 
 
-def test_the_citation_has_what_the_format_requires():
+def test_the_citation_has_the_required_fields():
     """Citation File Format 1.2.0."""
     assert {'cff-version', 'message', 'title', 'authors'} <= set(CITATION)
     assert CITATION['cff-version'] == '1.2.0'
@@ -58,5 +58,5 @@ def test_the_oldest_versions_are_the_lower_bounds():
         assert release(oldest[name])[:parts] == release(bound), requirement
 
 
-def test_what_is_pinned_besides_is_not_pinned_twice():
+def test_no_requirement_is_pinned_twice():
     assert not pins('core.txt').keys() & pins('lock.txt').keys()

@@ -60,7 +60,7 @@ def test_a_table_has_all_columns_and_three_digits(root, name):
     assert text.endswith('\nAfter.\n')
 
 
-def test_what_stood_there_is_replaced(root):
+def test_an_old_table_is_replaced(root):
     once = fill_tables.filled(document('benchmarks/some.json', '\n| of | old |\n\n'), root)
     assert once == fill_tables.filled(document('benchmarks/some.json'), root)
     assert fill_tables.filled(once, root) == once
@@ -82,7 +82,7 @@ def test_columns_and_rows_are_chosen(root):
         ('benchmarks/some.json columns="loss', 'line 3: No closing quotation'),
     ],
 )
-def test_what_cannot_be_filled_is_said(root, arguments, message):
+def test_an_invalid_table_is_named(root, arguments, message):
     with pytest.raises(ValueError, match=message):
         fill_tables.filled(document(arguments), root)
 

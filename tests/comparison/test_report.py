@@ -68,7 +68,7 @@ def test_each_learning_rate_has_a_first_config_of_its_own(write_training):
     assert all(row['against the first'][:4] in ('', '+0.0') for row in rows)
 
 
-def test_what_is_left(comparison, tmp_path):
+def test_report_has_tables_pictures_and_metadata(comparison, tmp_path):
     page = write_report(comparison, tmp_path / 'out', 'A title', 'python tools/compare.py base.py other.py')
     document = json.loads((tmp_path / 'out' / 'results.json').read_text())
     assert document['table'] == summary_rows(comparison)

@@ -1,4 +1,4 @@
-"""What may happen to one process of several in the middle of a training."""
+"""Failures of one process of several in a training."""
 
 import os
 import signal

@@ -36,7 +36,7 @@ SHELL = [
     *('mmengine.utils import_modules_from_strings', 'mmengine.registry Registry', 'mmengine.runner Runner'),
     *('mmseg_nondecomp.compat load_from_local', 'mmseg_nondecomp.stand_ins _get_function', 'mmseg_nondecomp compat'),
 ]
-"""What runs programs, reads or writes files, or leads to what does: the module and the name in it."""
+"""Functions that run programs or access files, directly or indirectly: the module and the name in it."""
 
 
 def name(module, name):
@@ -61,7 +61,7 @@ def together(*parts):
 
 
 def call(function, *args):
-    """What a function gives for these arguments."""
+    """The call of a function with these arguments."""
     return function + together(*args) + b'R'
 
 

@@ -1,4 +1,4 @@
-"""What may happen to a process, for tests: it is killed, its disk is full, it may not write."""
+"""Failures of a process for tests: it is killed, the disk is full, permissions are missing."""
 
 import os
 import resource

@@ -18,7 +18,7 @@ from pickle import UnpicklingError
 
 ROOT = Path(__file__).parents[2]
 MEMORY, SECONDS = 2 << 30, 30
-"""What a process may take more than it has at the start; how long it may take for a file."""
+"""Limits of a process: bytes beyond those at the start, seconds for a file."""
 ORDERS = ('os.', 'subprocess.', 'socket.', 'shutil.', 'ctypes.', 'exec', 'pickle.', 'urllib.', 'import')
 """Events of Python that no data should bring about."""
 QUIET = ('os.stat', 'os.listdir')
@@ -27,7 +27,7 @@ OWN = ('encodings.', 'torch.', 'numpy.')
 
 
 def outcomes(files, alone=False):
-    """What comes of loading each file: `status`, and where there is one the `error` or the `digest` of what was loaded.
+    """Return for each file the `status` of loading it, and its `error` or the `digest` of the content.
 
     Args:
         files: The files.

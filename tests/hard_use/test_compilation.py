@@ -138,7 +138,7 @@ def test_with_kernels_of_its_own(name):
 
 
 @pytest.mark.parametrize(('name', 'args'), KEPT)
-def test_a_memory_is_one_graph_whatever_is_in_it(name, args, backend):
+def test_a_memory_is_one_graph_whatever_its_content(name, args, backend):
     loss, other = build(name, args), build(name, args)
     compiled = torch.compile(other, fullgraph=True, backend=backend)
     for step in range(12):
@@ -161,7 +161,7 @@ BROKEN = [
 
 @pytest.mark.parametrize(('name', 'args', 'how'), BROKEN)
 def test_with_breaks_in_the_graph(name, args, how):
-    """What reads values, or takes a gradient in passing, is the same in pieces."""
+    """Losses that read values or take an inner gradient compile in several graphs, with the same result."""
     loss, other = build(name, args), build(name, args)
     compiled = torch.compile(other, backend='eager')
     for step in range(2):

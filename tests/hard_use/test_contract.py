@@ -179,7 +179,7 @@ NO_NUMBERS = {
 @pytest.mark.parametrize('scores', NO_NUMBERS)
 @every_form
 @every_loss
-def test_what_is_no_number_is_shown_or_has_its_value(name, args, form, scores):
+def test_nan_and_infinity_give_nan_infinity_or_the_value_of_the_definition(name, args, form, scores):
     """Never a number that is not the definition's: where that is none, NaN or an infinity."""
     data, how = FORMS[form]
     call = how(pred(NO_NUMBERS[scores])(data()))

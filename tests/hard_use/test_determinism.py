@@ -86,7 +86,7 @@ def meta(*shape, dtype=torch.float32):
         (lambda: meta(5).sort().values.sum(), ([], [])),
     ],
 )
-def test_operators_are_told_apart_by_the_list_of_torch(step, expected):
+def test_operators_are_classified_by_the_lists_of_torch(step, expected):
     assert on_cuda(step) == expected
 
 
@@ -97,7 +97,7 @@ def test_the_lists_of_torch_are_read():
 
 
 @every_loss_but('DirectAPLoss')
-def test_the_documentation_names_what_each_setting_uses(name, args):
+def test_the_documentation_names_the_operators_of_each_setting(name, args):
     """The table of docs/distributed.md, which is filled from these rows."""
     rows = json.loads((ROOT / 'benchmarks' / 'launches.json').read_text())['table']
     rows = [row for row in rows if re.split(r'[ ,]', row['candidate'])[0] == name]

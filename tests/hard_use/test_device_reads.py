@@ -118,7 +118,7 @@ def hub(monkeypatch):
         ('SMeasureLoss', dict(measure='auc_pr', anchors=2), 3),
     ],
 )
-def test_only_what_is_logged_is_read_while_a_runner_trains(name, args, reads, hub):
+def test_only_logged_values_are_read_while_a_runner_trains(name, args, reads, hub):
     loss = build(name, args)
     logits, labels, _ = elsewhere('pixels')
     for iteration in range(3):

@@ -128,7 +128,7 @@ def test_every_process_takes_part_in_the_same_exchanges(found, data, loss):
 
 
 @pytest.mark.parametrize('loss', LOSSES)
-def test_what_is_no_number_on_one_process_is_hidden_from_none(found, loss):
+def test_nan_on_one_process_is_nan_on_all(found, loss):
     assert all(of_rank['exchanges', NAN, loss][0].isnan() for of_rank in found)
 
 

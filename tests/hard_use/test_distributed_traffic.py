@@ -1,4 +1,4 @@
-"""What a loss of all processes exchanges: counted as one of many processes, the others of which are not there."""
+"""Communication of losses with ``scope='world'``, counted in one process that simulates many."""
 
 import needs_openmmlab  # noqa: F401  isort: skip
 
@@ -54,7 +54,7 @@ def test_a_ring_sends():
 
 @pytest.fixture(scope='module')
 def report(tmp_path_factory):
-    """What the command leaves."""
+    """The report of the command."""
     folder = tmp_path_factory.mktemp('traffic')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, 'argv', ['benchmark.py', 'traffic', '--quick', '--out', str(folder)])

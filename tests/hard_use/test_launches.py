@@ -172,7 +172,7 @@ def test_only_kernel_launches_are_counted():
         lambda x: torch.equal(x, x + 1),
     ],
 )
-def test_what_is_read_back_is_counted_with_an_answer_and_raises_without(read):
+def test_reads_from_the_device_are_counted_with_an_answer_and_raise_without(read):
     x = torch.empty(5, device='meta')
     assert operations(lambda: read(x), answer=0).reads == 1
     with pytest.raises(RuntimeError):
@@ -188,7 +188,7 @@ def test_values_that_are_read_back_are_the_answer():
 
 @pytest.fixture(scope='module')
 def report(tmp_path_factory):
-    """What the command leaves."""
+    """The report of the command."""
     folder = tmp_path_factory.mktemp('launches')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, 'argv', ['benchmark.py', 'launches', '--out', str(folder)])

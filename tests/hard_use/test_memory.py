@@ -25,7 +25,7 @@ LOSSES = [(name, cases[0][1]) for name, cases in CASES.items()] + [
 
 
 class InUse(NamedTuple):
-    """What a process holds."""
+    """Memory of a process."""
 
     kib: int
     """Of resident memory."""
@@ -53,7 +53,7 @@ def batches():
 
 
 def growth(name, args):
-    """What is in use after each 2 000 iterations."""
+    """Return the memory in use after each 2 000 iterations."""
     loss, calls, found = build(name, args), list(batches()), []
     for iteration in range(1, LAST + 1):
         scores, labels = calls[iteration % len(calls)]

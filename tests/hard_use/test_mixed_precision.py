@@ -79,7 +79,7 @@ def scaled_wrapper(monkeypatch):
 
 
 def trained(name, args, wrapper, accumulative_counts, scaled):
-    """What a training leaves: losses, scales, weights and the loss."""
+    """Return losses, scales, weights and the state of the loss after a training."""
     network, loss, losses, scales = Network(), build(name, args), [], []
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     optimizer = wrapper(
@@ -121,7 +121,7 @@ def test_a_scaled_training_is_the_training(name, args, accumulative_counts, scal
     ('name', 'args'),
     [('SMeasureLoss', dict()), ('SMeasureLoss', dict(proxy=False)), ('LovaszSoftmaxLoss', dict(memory=2))],
 )
-def test_what_is_kept_survives_logits_that_overflow(name, args, poison):
+def test_the_state_survives_logits_that_overflow(name, args, poison):
     """The loss shows it, the scaler leaves the step out, and the next one is as good as ever."""
     loss = build(name, args)
     for step in range(6):

@@ -6,10 +6,10 @@ import torch.nn.functional as F
 from every_loss import CASES, N_CLASSES, build, every_loss
 
 SCALE = 65536.0
-"""What torch.amp.GradScaler begins with."""
+"""Initial scale of torch.amp.GradScaler."""
 
 CELLS = 3e-4
-"""What of a gradient may be off where float32 and float64 put an error into different cells of a histogram."""
+"""Tolerance where float32 and float64 put an error into different cells of a histogram."""
 
 
 TIES = {None: 1e-2, 1: 0.15}

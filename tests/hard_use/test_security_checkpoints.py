@@ -1,4 +1,4 @@
-"""Whatever a checkpoint holds, no code of it runs, nothing is written, and the interpreter lives on."""
+"""No checkpoint can run code, write a file or crash the interpreter."""
 
 import io
 import random
@@ -33,7 +33,7 @@ def assert_refused(found, path):
 
 @pytest.fixture(scope='module')
 def forged(tmp_path_factory):
-    """What came of each forged checkpoint, and its path."""
+    """The outcome of loading each forged checkpoint, and its path."""
     folder = tmp_path_factory.mktemp('forged')
     paths = {}
     for number, (name, pickle) in enumerate((FORGED | HARMLESS).items()):
@@ -45,7 +45,7 @@ def forged(tmp_path_factory):
 
 
 @pytest.mark.parametrize('name', FORGED)
-def test_what_is_forged_is_refused(forged, name):
+def test_forged_checkpoints_are_refused(forged, name):
     found, path = forged[name]
     assert_refused(found, path)
     assert found['memory'] < 100
@@ -53,7 +53,7 @@ def test_what_is_forged_is_refused(forged, name):
 
 
 @pytest.mark.parametrize('name', HARMLESS)
-def test_what_looks_dangerous_is_bounded(forged, name):
+def test_harmless_checkpoints_take_bounded_memory(forged, name):
     found, _ = forged[name]
     assert found['status'] == 'loaded'
     assert found['memory'] < 100
@@ -61,7 +61,7 @@ def test_what_looks_dangerous_is_bounded(forged, name):
 
 @pytest.fixture(scope='module')
 def evil(tmp_path_factory):
-    """What came of each pickle that would run something, and what its folder holds afterwards."""
+    """The outcome of loading each pickle that would run something, and its path."""
     folder = tmp_path_factory.mktemp('evil')
     paths = {}
     for number, name in enumerate(SHELL):
@@ -73,7 +73,7 @@ def evil(tmp_path_factory):
 
 
 @pytest.mark.parametrize('name', SHELL)
-def test_what_would_run_is_named(evil, name):
+def test_the_function_that_would_run_is_named(evil, name):
     found, path = evil[name]
     assert_refused(found, path)
     module, called = name.split()
@@ -203,7 +203,7 @@ def damaged(content, rng):
 
 
 def fuzzed(folder, content, number, suffix='pth'):
-    """What came of a file, and of so many damaged copies of it."""
+    """Return the outcomes of loading a file and damaged copies of it."""
     rng = random.Random(0)
     (folder / f'whole.{suffix}').write_bytes(content)
     for copy in range(number):

@@ -1,4 +1,4 @@
-"""What the environments are made of is pinned, and nothing is imported that is not."""
+"""All packages of the environments are pinned, and so are all imported packages."""
 
 import ast
 import re
@@ -47,7 +47,7 @@ def test_every_requirement_is_one_version(file):
 
 
 def imported(folder):
-    """What the sources of a folder import, by the first part of its name."""
+    """Yield the top-level packages that the sources of a folder import."""
     for path in (ROOT / folder).rglob('*.py'):
         for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
             if isinstance(node, ast.Import):
@@ -57,7 +57,7 @@ def imported(folder):
 
 
 @pytest.mark.parametrize('folder', ['mmseg_nondecomp', 'tools', 'configs', 'docs', 'tests'])
-def test_what_is_imported_is_pinned(folder):
+def test_imported_packages_are_pinned(folder):
     names = set(imported(folder)) - sys.stdlib_module_names - OWN - PEERS
     providers = packages_distributions()
     everywhere = pinned('lock', 'mmpretrain', 'core')

@@ -100,7 +100,7 @@ def report(folder, names):
 
 
 def structure(text):
-    """What Markdown makes of a text: its blocks, and what is in them but for the words."""
+    """Return the structure of a text in Markdown, without its words."""
     tokens = MarkdownIt('commonmark', {'html': True}).enable('table').parse(text)
     found = []
     for token in tokens:
@@ -135,7 +135,7 @@ def index_of(names):
 
 
 def class_stats(name):
-    """What tools/class_stats.py says of classes and of a config with this name, and the lines for a config."""
+    """Return the output of tools/class_stats.py for classes and a config of this name, and the lines for a config."""
     index = index_of([name, f'a {name}', f'{name} b'])
     cfg = Config(dict(train_dataloader=dict(dataset=dict(type='Name', pipeline=[dict(type='Load', path=name)]))))
     stats = statistics(index)

@@ -1,4 +1,4 @@
-"""What a training has left, and where that differs from what another one left."""
+"""Files and logs of a training, compared with those of another."""
 
 import json
 from pathlib import Path

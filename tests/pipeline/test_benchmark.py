@@ -192,7 +192,7 @@ def test_ratios_are_those_of_the_same_round():
     assert second['quartiles ms'] == [3, 6]
 
 
-def test_the_peak_is_that_of_what_is_held_at_a_time():
+def test_the_peak_is_that_of_simultaneous_tensors():
     def step():
         for _ in range(3):
             torch.empty(2**18)

@@ -40,7 +40,7 @@ def run(*arguments):
 
 @pytest.fixture(scope='module')
 def shapes(scenes, tmp_path_factory):
-    """What the tool leaves behind for a few scenes, with the counts that the samplers find again."""
+    """The output of the tool for a few scenes, with a cache for the samplers."""
     folder = tmp_path_factory.mktemp('class_stats')
     options = [f'train_dataloader.dataset.data_root={scenes}', f'train_dataloader.dataset.num_images={NUM_IMAGES}']
     done = run(CONFIG, '--out', folder, '--cache-dir', folder / 'cache', '--cfg-options', *options)
@@ -226,7 +226,7 @@ def test_batches_of_crops_show_about_as_many_classes_as_estimated(index, label_m
     assert rules.expected_classes(seen.in_crop, batch_size) == pytest.approx(found, rel=0.05)
 
 
-def test_a_crop_as_large_as_the_image_shows_what_is_in_it(index):
+def test_a_crop_as_large_as_the_image_shows_its_classes(index):
     whole = rules.sightings(index, rules.find_crop(crop_of(128)))
     np.testing.assert_array_equal(whole.in_crop, whole.in_image)
     np.testing.assert_allclose(whole.in_crop_equi, whole.in_image_equi)
@@ -386,7 +386,7 @@ def test_objects_are_counted_where_there_are_no_label_maps(main, tmp_path, monke
         ('this is no Python', [], 'invalid syntax'),
     ],
 )
-def test_mistakes_are_told_in_one_line(main, config_of, capsys, tmp_path, monkeypatch, lines, arguments, message):
+def test_mistakes_are_reported_in_one_line(main, config_of, capsys, tmp_path, monkeypatch, lines, arguments, message):
     monkeypatch.setitem(DATASETS.module_dict, 'Unlabelled', Unlabelled)
     monkeypatch.setitem(DATASETS.module_dict, 'Nothing', Nothing)
     config = config_of(tailed_maps(4), lines)

@@ -51,7 +51,7 @@ def compare(tool, compared):
     return run
 
 
-def test_what_is_done_is_not_done_again(compare, compared):
+def test_finished_trainings_are_not_repeated(compare, compared):
     said = compare()
     assert '2 trainings, 0 of them done before' in said
     assert f'report: {compared / "report.html"}' in said
@@ -65,7 +65,7 @@ def test_what_is_done_is_not_done_again(compare, compared):
     assert results_in(compared)['trainings'] == before['trainings']
 
 
-def test_stopped_by_ctrl_c_it_goes_on_to_the_same_result(compare, compared, tmp_path, command_of, environment):
+def test_an_interrupted_training_resumes_to_the_same_result(compare, compared, tmp_path, command_of, environment):
     """Without workers the weights are the same, bit by bit."""
     compare()
     arguments = [CONFIG.format('ce'), '--out', tmp_path]
@@ -123,7 +123,7 @@ def test_a_training_that_fails_is_named_with_its_output_and_the_others_end(tool,
     assert (tmp_path / 'out' / 'short' / 'tiny-unet_ce_lts' / 'lr' / 'seed0' / 'result.json').exists()
 
 
-def test_mistakes_on_the_command_line_are_told(tool, tmp_path):
+def test_mistakes_on_the_command_line_are_reported(tool, tmp_path):
     ce = CONFIG.format('ce')
     assert 'no such config: configs/nothing.py' in tool('compare.py', ce, 'configs/nothing.py', fails=True)
     (tmp_path / 'tiny-unet_ce_lts.py').write_text('')

@@ -91,7 +91,7 @@ def test_the_loss_is_the_one_of_the_name(path: Path):
 
 
 @each(LARGE)
-def test_large_configs_differ_from_stock_in_what_the_readme_says(path: Path, tmp_path: Path):
+def test_large_configs_differ_from_stock_as_the_readme_says(path: Path, tmp_path: Path):
     ours, theirs = load(path), stock_of(path, tmp_path)
     batch_size = ours.train_dataloader.batch_size
     found = differences(ours.to_dict(), theirs.to_dict())
@@ -115,7 +115,7 @@ def test_large_configs_differ_from_stock_in_what_the_readme_says(path: Path, tmp
     assert found == expected
 
 
-def test_shape_boxes_twins_differ_in_what_the_readme_says():
+def test_shape_boxes_twins_differ_in_the_loss_alone():
     ce, ap = (load(CONFIGS / 'shape_boxes' / f'tiny-faster-rcnn_{name}_shape-boxes.py') for name in ('ce', 'ap'))
     found = differences(ap.to_dict(), ce.to_dict())
     loss, base = found.pop('model.roi_head.bbox_head.loss_cls')

@@ -177,7 +177,7 @@ def test_the_rpn_ranks_objects_against_background():
     assert head.loss_cls(scores, labels, torch.ones(3), avg_factor=3) == pytest.approx(0.5)
 
 
-def test_heads_that_need_the_loss_of_each_item_are_told():
+def test_an_elementwise_loss_is_refused_by_name():
     with pytest.raises(ValueError, match='elementwise loss such as FocalLoss'):
         DirectAPLoss()(torch.randn(4, N_CLASSES), torch.arange(4), reduction_override='none')
     assert FocalLoss()(torch.randn(4, N_CLASSES), torch.arange(4), reduction_override='none').shape == (4, N_CLASSES)

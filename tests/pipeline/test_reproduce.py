@@ -222,7 +222,7 @@ class TestTopkNoise:
             assert 30 < accuracy.top1 < accuracy.top5
             assert accuracy.top5 > 80
 
-    def test_what_is_told(self):
+    def test_the_sentence_reports_differences(self):
         runs = {
             (noise, name): [topk_noise.Accuracy(10.0 + (name == topk_noise.TOP5) * noise, 50.0)] * 2
             for noise in topk_noise.NOISE

@@ -66,7 +66,7 @@ class TestLmpWeights:
         assert weights[0] == pytest.approx(told['corner'])
         assert weights[44] == pytest.approx([0.5, 0.5])
 
-    def test_what_is_told_is_measured(self):
+    def test_the_sentence_reports_measured_values(self):
         done = lmp_weights.reproduce([0, 1])
         left, right = (done.results[f'figure 2, {side}'] for side in ('left', 'right'))
         assert done.rows == [*left, *right]
@@ -130,7 +130,7 @@ class TestLmpTiling:
             for mine, theirs in zip(model.parameters(), stock.parameters(), strict=True):
                 assert torch.equal(mine, theirs)
 
-    def test_what_is_told(self, module):
+    def test_the_sentence_reports_differences(self, module):
         gain = {module.CUT: 2, module.AVERAGED: 1, module.WHOLE: 3}
         scores = {
             ('cross-entropy', way): [

@@ -78,7 +78,7 @@ class TestClassifiers:
 
     @pytest.mark.parametrize('variant', ['defaults', 'multipliers by bounds', 'a τ for each example'])
     @pytest.mark.parametrize('measure', ['F_1', 'precision at recall 0.9'])
-    def test_seeds_that_are_trained_at_once_do_not_know_of_each_other(self, classifiers, measure, variant):
+    def test_seeds_trained_at_once_are_independent(self, classifiers, measure, variant):
         settings = {**classifiers.MEASURES[measure].settings, **classifiers.VARIANTS[variant]}
 
         def trained(seeds):
@@ -147,7 +147,7 @@ class TestClassifiers:
         assert 'area under ROC ' in done.found
         assert len(done.figure.axes) == 2
 
-    def test_a_constraint_that_is_missed_is_told(self, classifiers):
+    def test_a_violated_constraint_is_reported(self, classifiers):
         rates = classifiers.Rates(0.5, 0.8, 0.6, 0.7)
         run = classifiers.Run(rates, rates, rates, rates, rates, 1.0)
         kept = run._replace(train=rates._replace(recall=0.9, precision=0.6))
@@ -166,7 +166,7 @@ class TestClassifiers:
 
 
 class TestDigits:
-    def test_sizes_have_two_modes_which_s_tells_apart(self, digits):
+    def test_sizes_have_two_modes_which_s_separates(self, digits):
         given, test = digits.generate([0, 1])
         for items in (given, test):
             sizes = (items.images > 0).sum(2)

@@ -157,7 +157,7 @@ class TestTopkStability:
         assert torch.equal(stability.generate(0).scores, scores)
         assert not torch.equal(stability.generate(1).scores, scores)
 
-    def test_what_the_paper_says_of_overflow_is_seen(self, stability):
+    def test_overflow_occurs_as_in_the_paper(self, stability):
         batch = stability.generate(0)
         plain, logarithms, own = stability.FORWARD.values()
         for dtype, overflow in ((torch.float32, 0.1), (torch.float64, 0.01)):
@@ -183,7 +183,7 @@ class TestTopkStability:
                 assert not stability.is_wrong(rows[name, precision, 1])
                 assert stability.is_wrong(rows[name, precision, 0.01])
 
-    def test_failures_are_told_and_seen(self, stability):
+    def test_failures_are_reported_and_drawn(self, stability):
         done = stability.reproduce([0])
         assert 'overflows with SA (Algorithm 3) from τ = 0.01 | 0.01' in done.found
         assert 'Algorithm 2 from τ = 0.01 | 0.01' in done.found
@@ -196,7 +196,7 @@ class TestTopkStability:
         assert min(lines['Algorithm 3, differentiated'][1:]) >= stability.NOT_FINITE
         assert max(lines[stability.OWN]) < 1e-4
 
-    def test_a_failure_of_the_package_would_be_told(self, stability, monkeypatch):
+    def test_a_failure_of_the_package_would_be_reported(self, stability, monkeypatch):
         broken = {**stability.MARGINALS, stability.OWN: lambda x, k: (x.topk(k).values[:, -1:] <= x).to(x.dtype)}
         monkeypatch.setattr(stability, 'MARGINALS', broken)
         said = stability.reproduce([0]).found

@@ -1,4 +1,4 @@
-"""What each registered loss is by its definition, item by item: in NumPy, in extended precision, without a histogram.
+"""Definitions of all registered losses, item by item: in NumPy, in extended precision, without a histogram.
 
 A call of any toolbox is first read as a `Call`: scores, the share of each class in each item, and how much the item
 counts. `DEFINITIONS` has the value of each loss for such a call and its arguments, and
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 class Call(NamedTuple):
-    """What a call holds: items without a position are those of one image."""
+    """Arguments of a call in one form. Items without a position form one image."""
 
     scores: Array
     """Of shape [N, C, P]."""
@@ -280,7 +280,7 @@ def _extension(top: float) -> Callable[[Array, Array, Array], np.longdouble]:
 
 
 def _penalty(z: Array, surrogate: str) -> Array:
-    """What bounds a step at 0 from above, with a margin of 1."""
+    """Upper bound on a step at 0, with a margin of 1."""
     return np.maximum(1 + z, 0) if surrogate == 'hinge' else -_log_sigmoid(-z) / np.log(np.longdouble(2))
 
 

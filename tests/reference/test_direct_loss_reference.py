@@ -47,7 +47,7 @@ def items(s_p, s_n):
 
 
 def counts(ranking, n_positives):
-    """What determines F and Δ: the negatives above each positive, from the highest to the lowest positive."""
+    """Return the negatives above each positive, from the highest to the lowest positive, which determine F and Δ."""
     return sorted(reference.negatives_above(ranking, n_positives))
 
 
@@ -263,7 +263,7 @@ def test_a_positive_does_not_find_its_slot_alone_in_the_positive_mode():
     assert over_both == over_second - Fraction(1, 5) + Fraction(1, 4) > 0
 
 
-def test_what_a_lift_pays():
+def test_gain_of_a_lift():
     """The terms of the docstring's sum."""
     P, N = 3, 4
     rng = np.random.default_rng(6)

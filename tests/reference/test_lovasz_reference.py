@@ -236,7 +236,7 @@ def test_known_losses_of_classes(loss, of_class):
 
 
 @each_known_loss
-def test_class_weights_make_a_weighted_mean_of_what_is_counted(loss, of_class):
+def test_class_weights_make_a_weighted_mean_of_the_counted_classes(loss, of_class):
     weight = [3, 1, 4]
     expected = (3 * of_class[0] + of_class[1]) / 4
     np.testing.assert_allclose(loss(PROBS, TARGET, class_weight=weight), expected, rtol=1e-15)
@@ -325,7 +325,7 @@ def test_hard_predictions_lose_one_minus_the_iou(loss):
 
 
 @each_loss
-def test_what_cannot_be_meant_is_refused(loss):
+def test_invalid_labels_and_classes_are_refused(loss):
     with pytest.raises(ValueError, match=r'labels must be in \[0, 3\)'):
         loss(PROBS, np.array([[0, 255, 1]]))
     with pytest.raises(ValueError, match="'absent'"):

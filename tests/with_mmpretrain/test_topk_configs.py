@@ -70,7 +70,7 @@ def test_there_are_configs():
 
 
 @each(ALL)
-def test_imports_what_it_names(path: Path):
+def test_imports_the_package(path: Path):
     cfg = load(path)
     assert cfg.custom_imports.imports == ['mmseg_nondecomp', 'mmseg_nondecomp.datasets']
     assert cfg.custom_imports.allow_failed_imports is False

@@ -43,7 +43,7 @@ def voc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class TinyAlexNet(torch.nn.Module):
-    """What AlexNet is to the head, in a moment: scores in a tuple."""
+    """A small backbone that returns scores in a tuple, as AlexNet does."""
 
     def __init__(self, num_classes: int) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ def test_alexnet_takes_a_step(path: Path, voc: Path):
 
 
 def test_one_network_for_one_action(voc: Path, tiny_is_known: None):
-    """What the README gives to --cfg-options."""
+    """The README gives these options to --cfg-options."""
     cfg = small(AP, voc)
     options = {f'{name}.dataset.metainfo.classes': ['phoning'] for name in LOADERS}
     cfg.merge_from_dict(options | {'model.backbone.num_classes': 1})
