@@ -62,7 +62,7 @@ class Case:
         return self.function(preds, target, **self.arguments)
 
     def seen(self, batches: list[Batch], **arguments: Any) -> Metric:
-        """A metric that has seen the batches."""
+        """Return a metric after updates with the batches."""
         metric = self.build(**arguments)
         for batch in batches:
             metric.update(*batch)
@@ -347,7 +347,7 @@ def ignored_items_do_not_count_whatever_their_scores(case: Case) -> None:
 
 
 def check_in_a_collection(metrics: dict[str, Metric], batches: list[Batch], n_groups: int) -> None:
-    """Each metric has the value in a collection that it has alone."""
+    """Check that each metric has the same value in a collection as alone."""
     collection = MetricCollection({name: metric.clone() for name, metric in metrics.items()})
     for batch in batches:
         collection.update(*batch)

@@ -34,13 +34,13 @@ def descending(*parts):
 
 
 def different_queries():
-    """Queries of different sizes, some without positives or without negatives."""
+    """Return queries of different sizes, some without positives or without negatives."""
     rng = np.random.default_rng(3)
     return [descending(*scores(rng, *size)) for size in [(3, 10), (0, 4), (5, 0), (1, 1), (8, 30), (8, 2)]]
 
 
 def padded(*queries):
-    """Queries as one batch: the scores of their positives and negatives, and how many there are of each."""
+    """Return queries as one batch: scores of positives and negatives, and their numbers."""
     pos, neg = (torch.full((len(queries), max(len(query[i]) for query in queries)), -math.inf).double() for i in (0, 1))
     for k, (p, n) in enumerate(queries):
         pos[k, : len(p)], neg[k, : len(n)] = p, n
@@ -48,7 +48,7 @@ def padded(*queries):
 
 
 def objective(pos, neg, counts, epsilon, sign):
-    """F ± ε Δ of the interleaving with these counts of negatives above the positives."""
+    """Return F ± ε Δ of the interleaving with these counts of negatives above the positives."""
     order, place = [], 0
     positives = sorted(range(len(pos)), key=lambda i: -pos[i])
     negatives = sorted(range(len(neg)), key=lambda j: -neg[j])
@@ -61,7 +61,7 @@ def objective(pos, neg, counts, epsilon, sign):
 
 @functools.cache
 def random_cases():
-    """Many of them, solved cell by cell, in both directions."""
+    """Return 1000 random cases in both directions, solved cell by cell."""
     rng, cases = np.random.default_rng(1), []
     for case in range(1000):
         n_pos, n_neg = int(rng.integers(1, 51)), int(rng.integers(1, 401))

@@ -109,7 +109,7 @@ def site(tmp_path_factory):
 
 
 def links_of(html):
-    """The pages that a page of the site links to."""
+    """Return the pages that a page of the site links to."""
     targets = re.findall(r'<a\b[^>]*\bhref="([^"#:]+\.html)', html.read_text())
     return {(html.parent / target).resolve() for target in targets}
 

@@ -9,7 +9,7 @@ def write_training(tmp_path):
     """Write the files of a finished training, in the form that tools/compare.py reads."""
 
     def write(name, seed, areas, schedule='short', classes=('sky', 'bird'), lr=None):
-        """`areas` are intersections and unions [images, 2, classes]."""
+        """Write a training whose `areas` are intersections and unions [images, 2, classes]."""
         areas = np.asarray(areas, float)
         n_images = len(areas)
         folder = tmp_path / schedule / name / f'seed{seed}'

@@ -10,7 +10,7 @@ from hard_use.hindrances import full_disk
 
 
 def areas(hits, n_images=3):
-    """Of each image, of 10 pixels of a class so many are right."""
+    """Return the areas of images in which so many of 10 pixels of a class are right."""
     return [[[hit - image % 2 for hit in hits], [10, 10]] for image in range(n_images)]
 
 

@@ -12,7 +12,7 @@ WAYS = ('killed', 'wrong label', 'hangs')
 
 
 def happens(way: str, labels: Tensor) -> None:
-    """End this process, spoil its labels, or never come back."""
+    """Kill this process, spoil its labels, or sleep without end."""
     if way == 'killed':
         os.kill(os.getpid(), signal.SIGKILL)
     elif way == 'wrong label':

@@ -14,14 +14,14 @@ from reference.definitions import allowed
 
 
 def maps():
-    """Two images of four pixels: few enough for all rankings to be enumerated."""
+    """Return two images of four pixels, few enough to enumerate all rankings."""
     generator = torch.Generator().manual_seed(3)
     pred = torch.randn(2, N_CLASSES, 2, 2, generator=generator) * 3
     return dict(pred=pred, target=torch.tensor([[[0, 1], [2, 3]], [[4, 0], [1, 1]]]))
 
 
 def boxes():
-    """The same numbers without a position."""
+    """Return the same numbers as items without a position."""
     call = maps()
     return dict(pred=call['pred'].movedim(1, -1).reshape(-1, N_CLASSES), target=call['target'].flatten())
 
@@ -39,7 +39,7 @@ def _ones(call):
 
 
 def changed(**how):
-    """A change of the call, argument by argument."""
+    """Return a change of the call, argument by argument."""
     return lambda call: call | {name: change(call) for name, change in how.items()}
 
 
@@ -66,14 +66,14 @@ def fill(value, index):
 
 
 def ruled_out(call, which):
-    """-inf for some classes of each item."""
+    """Set the scores of some classes of each item to -inf."""
     is_own = F.one_hot(call['target'], N_CLASSES).movedim(-1, 1).bool()
     mask = is_own.roll(1, 1) if which == 'another' else ~is_own
     return call | dict(pred=call['pred'].masked_fill(mask, -math.inf))
 
 
 def unseen(value):
-    """An item that is ignored has scores that are no numbers."""
+    """Return a change that gives an ignored item this score."""
 
     def change(call):
         scores, labels = call['pred'].clone(), call['target'].clone()
@@ -192,7 +192,7 @@ def test_nan_and_infinity_give_nan_infinity_or_the_value_of_the_definition(name,
 
 
 def no_room(call):
-    """A target with one item too many."""
+    """Return a target with one item too many."""
     return torch.cat([call['target'], call['target'][:1]])
 
 

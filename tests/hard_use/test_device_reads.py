@@ -55,7 +55,7 @@ def calls():
 
 
 def two_steps(loss, logits, labels, how):
-    """Something is kept after the first."""
+    """Run two steps, the second of which may use a state of the first."""
     for _ in range(2):
         logits = logits.detach().requires_grad_()
         loss(logits, labels, **how).backward()

@@ -28,7 +28,7 @@ class WithUnused(Network):
 
 
 def ordinary(logits, labels, weights):
-    """A sum over pixels, of which DDP takes the mean over processes."""
+    """Compute a sum over pixels, of which DDP takes the mean over processes."""
     return nn.functional.cross_entropy(logits, labels, ignore_index=255, reduction='sum') / 100
 
 
@@ -44,7 +44,7 @@ class Several(nn.Module):
 
 
 def steps(model, loss, shards):
-    """The gradients of some steps."""
+    """Return the gradients of several steps."""
     found = []
     for shard in shards:
         model.zero_grad()
@@ -54,7 +54,7 @@ def steps(model, loss, shards):
 
 
 def accumulated(model, loss, shards):
-    """The gradient of all of them, as MMEngine accumulates them: only the last one is exchanged."""
+    """Return the gradient accumulated over all shards. Only the last one is reduced over processes, as in MMEngine."""
     model.zero_grad()
     with model.no_sync():
         for shard in shards[:-1]:
@@ -90,7 +90,7 @@ def found(request, tmp_path_factory):
 
 
 def of_one_process(loss, n):
-    """The gradients of the unions, one for each step."""
+    """Return the gradients of the unions, one for each step."""
     return steps(Network(), loss, [union(shards_of(DATA, n, i)) for i in range(N_STEPS)])
 
 

@@ -18,12 +18,12 @@ each_sampler = pytest.mark.parametrize('name', SAMPLERS)
 
 
 def first(sampler, n=None):
-    """The image, its class and the place of it, of so many draws or of a pass."""
+    """Return image, class and place of that many draws, or of a pass."""
     return [(int(i), getattr(i, 'cls', None), getattr(i, 'place', None)) for i in itertools.islice(sampler, n)]
 
 
 def told(sampler, n_processes):
-    """Draws before and after an IoU is told, which is after as many in all processes together."""
+    """Return draws before and after an IoU is set, after the same number of draws over all processes."""
     before = first(sampler, TOLD // n_processes)
     sampler.set_iou(IOU)
     return before + first(sampler, (N_DRAWS - TOLD) // n_processes)

@@ -64,7 +64,7 @@ SETTINGS = [
 
 
 def fits(args, n_classes):
-    """The same settings for another number of classes."""
+    """Return the same settings for another number of classes."""
     if 'class_weight' not in args:
         return args
     return args | dict(class_weight=[1.0 + i % N_CLASSES for i in range(n_classes)])
@@ -84,7 +84,7 @@ def test_does_not_depend_on_batch_pixels_and_classes(name, args):
 
 
 def call(kind, shape):
-    """Logits, labels and what a head adds, without values."""
+    """Return logits, labels and arguments of heads, without values."""
     logits = torch.empty(shape, device='meta', dtype=torch.float16 if kind == 'half precision' else torch.float32)
     labels = torch.empty_like(logits[:, 0], dtype=torch.long)
     weight = torch.empty(labels.shape, device='meta')

@@ -34,7 +34,7 @@ class InUse(NamedTuple):
 
 
 def in_use():
-    """After all that is not needed was given back."""
+    """Return the memory in use after garbage collection."""
     gc.collect()
     if sys.platform == 'linux':
         ctypes.CDLL(None).malloc_trim(0)
@@ -44,7 +44,7 @@ def in_use():
 
 
 def batches():
-    """Calls of eight sizes."""
+    """Yield batches of eight sizes."""
     generator = torch.Generator().manual_seed(0)
     for n in range(1, 9):
         labels = torch.randint(0, N_CLASSES, (4 * n,), generator=generator)

@@ -27,7 +27,7 @@ def scene(shape, size, dtype):
 
 
 def value_and_scaled_gradient(loss, logits, labels, factor):
-    """The gradient as a scaler sees it, in float64."""
+    """Return the value and the scaled gradient, divided by the scale in float64."""
     logits = logits.detach().requires_grad_()
     value = loss(logits, labels)
     (value * factor).backward()
@@ -63,7 +63,7 @@ def test_gradients_are_those_of_float64(name, args, dtype, size):
 
 
 def share_lost(loss, logits, labels):
-    """Of the gradients that float64 has, those that float16 has not, at the scale that a scaler begins with."""
+    """Return the share of gradients that vanish in float16 at the initial scale, and not in float64."""
     _, found = value_and_scaled_gradient(loss, logits, labels, SCALE)
     _, expected = value_and_scaled_gradient(loss, logits.double(), labels, 1)
     assert found.isfinite().all()

@@ -92,14 +92,14 @@ class Runs:
 
 
 def script():
-    """A program of TorchScript."""
+    """Return a program of TorchScript."""
     stream = io.BytesIO()
     torch.jit.save(torch.jit.script(torch.nn.ReLU()), stream)
     return stream.getvalue()
 
 
 def legacy_tar(canary):
-    """A checkpoint as torch 0.1 wrote it."""
+    """Return a checkpoint in the format of torch 0.1."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode='w') as archive:
         for name in ('storages', 'tensors', 'pickle', '../escaped'):
@@ -113,7 +113,7 @@ def legacy_tar(canary):
 
 
 def legacy_zip(canary):
-    """The weights of a legacy checkpoint in an archive, as torch.hub takes them."""
+    """Return a legacy checkpoint in an archive for torch.hub."""
     content, stream = io.BytesIO(), io.BytesIO()
     torch.save(Runs(canary), content, **LEGACY)
     with zipfile.ZipFile(stream, 'w') as archive:
@@ -122,7 +122,7 @@ def legacy_zip(canary):
 
 
 def with_other_sizes(canary):
-    """An archive whose directory says more than there is."""
+    """Return an archive whose directory states sizes beyond its content."""
     stream = io.BytesIO()
     torch.save({'a': torch.ones(100)}, stream)
     content = bytearray(stream.getvalue())
@@ -172,7 +172,7 @@ def test_no_kind_of_archive_runs(archives, name):
 
 
 def whole_checkpoint():
-    """One of everything that a training leaves."""
+    """Return a checkpoint with an object of each kind."""
     loss = SMeasureLoss()
     loss(torch.randn(2, 3, 4, 4).requires_grad_(), torch.randint(0, 3, (2, 4, 4)))
     model = torch.nn.ModuleDict({'conv': torch.nn.Conv2d(1, 2, 3), 'loss': loss})
@@ -187,7 +187,7 @@ def whole_checkpoint():
 
 
 def damaged(content, rng):
-    """The same file with one to sixteen places changed, and now and then without its end."""
+    """Return a copy with one to sixteen places changed, sometimes truncated."""
     content = bytearray(content)
     for _ in range(rng.choice([1, 1, 1, 2, 4, 16])):
         place, kind = rng.randrange(len(content)), rng.randrange(4)

@@ -29,7 +29,7 @@ LAUGHS = ''.join(
 
 
 def index():
-    """Of 50 images with up to six classes."""
+    """Return a class index of 50 images with up to six classes."""
     rng = np.random.default_rng(0)
     images = []
     for size in rng.integers(0, 7, 50):
@@ -62,7 +62,7 @@ def test_a_class_index_with_a_forged_size_is_refused(tmp_path):
 
 
 def png(path, width, height):
-    """A gray picture of nothing, as large as wanted, in a small file."""
+    """Write a uniform gray picture of any size in a small file."""
     packer = zlib.compressobj(9)
     row = bytes(1 + width)
     data = b''.join(packer.compress(row) for _ in range(height)) + packer.flush()
@@ -79,7 +79,7 @@ class Animals(BaseSegDataset):
 
     @classmethod
     def get_label_map(cls, new_classes=None):
-        """Whatever the classes are called."""
+        """Return no label map, whatever the names of the classes."""
 
 
 def animals(folder, **settings):
@@ -88,7 +88,7 @@ def animals(folder, **settings):
 
 
 def of_files(folder, *files, classes=('cat', 'dog')):
-    """A data set of these label maps."""
+    """Return a data set of these label maps."""
     data = animals(folder, lazy_init=True, serialize_data=False, metainfo=dict(classes=classes))
     common = dict(img_path='a', label_map=None, reduce_zero_label=False, seg_fields=[])
     data.data_list, data._fully_initialized = [dict(seg_map_path=file, **common) for file in files], True

@@ -23,12 +23,12 @@ def lines_of(file):
 
 
 def normal(name):
-    """The name of a distribution, of which there are several spellings."""
+    """Return the normalised name of a distribution."""
     return re.sub(r'[-_.]+', '-', name).lower()
 
 
 def pinned(*names):
-    """The distributions that are pinned in these files of requirements."""
+    """Return the distributions that are pinned in these files of requirements."""
     lines = (line for name in names for line in lines_of(ROOT / 'requirements' / f'{name}.txt'))
     return {normal(found[1]) for line in lines if (found := PIN.fullmatch(line))}
 

@@ -24,7 +24,7 @@ CHANGES = {
 
 
 def seen_by_a_loss(n_steps=2):
-    """An S-measure loss that has seen three batches and taken so many steps."""
+    """Return an S-measure loss after three batches and that many steps."""
     loss = SMeasureLoss(per_example=True)
     generator = torch.Generator().manual_seed(0)
     for step in range(3):

@@ -42,6 +42,8 @@ def test_value_is_a_positive_scalar_whatever_the_avg_factor(name, args, data):
     assert expected > 0
     assert gradient.isfinite().all()
     assert gradient.any()
+    with torch.no_grad():
+        assert torch.equal(loss(logits, labels), expected)
     for avg_factor in (1, 1000.0, 0, torch.tensor(7.0)):
         for reduction in (None, 'mean'):
             value = loss(logits, labels, avg_factor=avg_factor, reduction_override=reduction)

@@ -35,7 +35,7 @@ KEEPS_DUALS = [(data, loss) for data, loss in CASES if LOSSES[loss][0] == 'SMeas
 
 
 def n_steps(loss):
-    """Enough for multipliers to move, and for a memory to be used."""
+    """Return a number of steps in which multipliers change and a memory is used."""
     return 6 if LOSSES[loss][0] == 'SMeasureLoss' else 2
 
 

@@ -108,7 +108,7 @@ def advice(numbers, name):
 
 
 def config_with(numbers, item, base):
-    """The config that a user makes of the lines, beside the one that the tool was given."""
+    """Write a config with the suggested lines beside the given one."""
     path = base.with_name('mine.py')
     path.write_text(f'{numbers["suggestion"]["head"]}\n{item["lines"]}\n')
     cfg = Config.fromfile(path)
@@ -270,7 +270,7 @@ def test_balanced_classes_get_no_suggestion(main, config_of, capsys):
 
 
 def tailed_maps(n_images=40, n_rare=1):
-    """Class 1 is a small square, in the first images alone; class 2 is one in all of them."""
+    """Return label maps with a small square of class 1 in the first images and of class 2 in all."""
     maps = np.zeros((n_images, 32, 32), np.uint8)
     maps[:n_rare, :3, :3] = 1
     maps[:, -2:, -2:] = 2

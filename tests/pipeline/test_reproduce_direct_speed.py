@@ -18,7 +18,7 @@ def speed(monkeypatch):
 
 
 def rows(*milliseconds):
-    """Of the positive update for 1 000, 10 000, ... negatives."""
+    """Return rows of the positive update for 1 000, 10 000, ... negatives."""
     sizes = [10 ** (3 + i) for i in range(len(milliseconds))]
     ratio = 'time against sort of the negatives'
     return [

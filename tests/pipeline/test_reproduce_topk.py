@@ -38,7 +38,7 @@ def draw(*shape, spread=2.0):
 
 
 def oracle(x, k):
-    """Values and gradients of log σ_k for each row."""
+    """Return values and gradients of log σ_k for each row."""
     losses = [reference.log_elementary_symmetric(row, k) for row in x.detach().numpy()]
     return [torch.from_numpy(np.array(part, dtype=np.float64)) for part in zip(*losses, strict=True)]
 

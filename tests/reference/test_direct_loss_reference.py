@@ -28,7 +28,7 @@ def fractions(numerators, denominator):
 
 
 def draw(family, rng, n_positives, n_negatives):
-    """Scores of P positives and N negatives, of one draw: without ties among them all where there are none."""
+    """Draw scores of P positives and N negatives at once, so that distinct ones have no ties at all."""
     scores = FAMILIES[family](rng, n_positives + n_negatives)
     return scores[:n_positives], scores[n_positives:]
 
@@ -73,7 +73,7 @@ def ap_of(s_p, s_n):
 
 
 def is_smooth(s_p, s_n, epsilon, mode):
-    """Whether all maxima of the loss are attained once."""
+    """Return whether all maxima of the loss are attained once."""
     modes = [mode, 'perceptron']
     return all(len(reference.loss_augmented_rankings(s_p, s_n, epsilon, m).rankings) == 1 for m in modes)
 

@@ -39,7 +39,7 @@ def subsets(n):
 
 
 def scene(rng):
-    """Probabilities [3, 4, 7] and labels [3, 7]."""
+    """Return probabilities [3, 4, 7] and labels [3, 7]."""
     return rng.dirichlet(np.ones(4), size=(3, 7)).swapaxes(1, 2), rng.integers(0, 4, (3, 7))
 
 
@@ -358,7 +358,7 @@ def test_soft_iou_of_soft_labels():
 
 
 def proximal_problems(n, seed=0):
-    """Margins of three kinds, with every kind of foreground."""
+    """Yield margins of three kinds, with every kind of foreground."""
     rng = np.random.default_rng(seed)
     for make_foreground in FOREGROUNDS.values():
         for margins in (2 * rng.standard_normal(n), rng.integers(-1, 3, n) * 0.5, 1 + rng.random(n)):

@@ -31,7 +31,7 @@ def make_losses(family: str, n: int) -> np.ndarray:
 
 
 def pixel_counts(n: int) -> list[float]:
-    """Values of `m`: both ends, a fractional one, and for small images two more."""
+    """Return values of `m`: both ends, a fractional one, and for small images two more."""
     counts = {1.0, max(1.0, 0.31 * n), float(n)}
     if n <= 20:
         counts |= {min(1.5, n), max(1.0, n - 0.25)}

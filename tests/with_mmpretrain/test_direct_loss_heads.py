@@ -46,12 +46,12 @@ def with_scores(labels: torch.Tensor) -> list[DataSample]:
 
 
 def with_labels(labels: torch.Tensor) -> list[DataSample]:
-    """Lists of classes, as MMPretrain's multi-label data sets have them."""
+    """Return lists of classes, the form of MMPretrain's multi-label data sets."""
     return [DataSample().set_gt_label(row.nonzero().flatten()) for row in labels]
 
 
 def expected(scores: torch.Tensor, labels: torch.Tensor) -> float:
-    """One minus the mean average precision of the classes that have positives and negatives."""
+    """Return one minus the mean average precision of the classes with positives and negatives."""
     compared = [c for c in range(C) if 0 < labels[:, c].sum() < len(labels)]
     precisions = [BinaryAveragePrecision()(scores[:, c].sigmoid(), labels[:, c].long()) for c in compared]
     return 1 - torch.stack(precisions).mean().item()

@@ -48,7 +48,7 @@ def build_model(cfg: Config) -> Any:
 
 
 def take_step(cfg: Config, items: list[dict]) -> None:
-    """One step of the config's optimizer on a batch, which changes the weights."""
+    """Take one step of the config's optimizer on a batch, which changes the weights."""
     model = build_model(cfg)
     optim_wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
     before = model.head.fc.weight.detach().clone()
@@ -131,7 +131,7 @@ def cifar100(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def small(cfg: Config) -> Config:
-    """The config with few held out images, loaded in this process."""
+    """Return the config with few held-out images, loaded in this process."""
     cfg.train_dataloader.dataset.skip_per_class = cfg.val_dataloader.dataset.images_per_class = N_PER_CLASS
     for loader in (cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader):
         loader.num_workers = 0

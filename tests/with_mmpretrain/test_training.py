@@ -30,7 +30,7 @@ def images(tmp_path_factory):
 
 
 def config(folder, model):
-    """The stock ResNet-18 for ImageNet, on a small data set in small pictures, with other settings of its model."""
+    """Return the stock ResNet-18 for ImageNet on a small data set, with other settings of its model."""
     cfg = get_config('mmpretrain::resnet/resnet18_8xb32_in1k.py')
     cfg.merge_from_dict(
         dict(

@@ -57,7 +57,7 @@ class TinyAlexNet(torch.nn.Module):
 
 
 def small(path: Path, voc: Path, tiny: bool = True) -> Config:
-    """The config on the people of the tests, in this process, without downloads."""
+    """Return the config on the people of the tests, in this process, without downloads."""
     cfg = load(path)
     for name in LOADERS:
         cfg[name].dataset.data_root = str(voc)
