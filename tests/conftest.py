@@ -1,12 +1,16 @@
+import sys
 from collections import OrderedDict
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / 'tools'))
 
 
 @pytest.fixture(autouse=True)
 def _no_default_scope(monkeypatch):
-    """Each test builds by name as in a new process; a Runner, in a shared fixture too, sets the scope for good."""
+    """Build by name as in a new process: a Runner sets the default scope for good."""
     if find_spec('mmengine'):
         from mmengine.registry import DefaultScope
 
@@ -15,7 +19,7 @@ def _no_default_scope(monkeypatch):
 
 @pytest.fixture(autouse=True, scope='session')
 def _cache_of_the_tests(tmp_path_factory):
-    """Class indices of the tests stay out of the user's cache."""
+    """Keep class indices of the tests out of the cache of the user."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('XDG_CACHE_HOME', str(tmp_path_factory.mktemp('cache')))
         yield
@@ -23,12 +27,12 @@ def _cache_of_the_tests(tmp_path_factory):
 
 @pytest.fixture
 def of_any_range(monkeypatch):
-    """Sums are computed as where values cannot be read: with the largest numbers apart, whatever the range."""
+    """Compute symmetric sums as where values cannot be read, with the largest numbers apart."""
     monkeypatch.setattr('mmseg_nondecomp.functional.topk._symmetric_sums.can_be_read', lambda tensor: False)
 
 
 @pytest.fixture(params=['the shortest way', 'of any range'])
 def each_arithmetic(request):
-    """Sums are computed with and without the shortcut for numbers in range."""
+    """Compute symmetric sums with and without the shortcut for numbers in range."""
     if request.param == 'of any range':
         request.getfixturevalue('of_any_range')

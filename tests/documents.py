@@ -1,4 +1,4 @@
-"""What the tests of README.md and of docs/ share: a document taken apart, and its lines of configs tried."""
+"""Blocks, links and commands of README.md and docs/, and the configs in them."""
 
 import ast
 import io
@@ -36,7 +36,7 @@ class Block(NamedTuple):
 
 
 def blocks(document, language):
-    """Those in one language, in their order."""
+    """Return the blocks in one language, in their order."""
     text = document.read_text()
     found = []
     for block in FENCE.finditer(text):
@@ -47,7 +47,7 @@ def blocks(document, language):
 
 
 def is_config(block):
-    """Whether a block of Python is lines of a config: nothing but values given to names, and no call but dict()."""
+    """Return whether a block of Python has only assignments, and no call but dict()."""
     tree = ast.parse(block.code)
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     return all(isinstance(statement, ast.Assign) for statement in tree.body) and all(
@@ -56,7 +56,7 @@ def is_config(block):
 
 
 def configs_of(documents, toolboxes):
-    """The blocks of configs for these toolboxes, each with a name for the test of it."""
+    """Return the blocks of configs for these toolboxes, by a name for their tests."""
     return {
         f'{document.relative_to(ROOT)}-{number}': block
         for document in documents
@@ -66,7 +66,7 @@ def configs_of(documents, toolboxes):
 
 
 def applied(block, folder):
-    """The stock config, and the same with the lines of a block."""
+    """Return the stock config, and the same with the lines of a block."""
     inherit = f'_base_ = [{block.stock!r}]\n'
     (folder / 'stock.py').write_text(inherit)
     (folder / 'mine.py').write_text(block.code if '_base_' in block.code else inherit + block.code)
@@ -74,7 +74,7 @@ def applied(block, folder):
 
 
 def parts(config):
-    """Every part of a config with a type."""
+    """Yield every part of a config with a type."""
     if isinstance(config, dict):
         if 'type' in config:
             yield config
@@ -86,7 +86,7 @@ def parts(config):
 
 
 def own_classes():
-    """What this package has registered by name, and where."""
+    """Return the registered classes of this package by name, each with its registry."""
     registries = DATA_SAMPLERS, HOOKS, METRICS, MODELS, TASK_UTILS, TRANSFORMS
     found = ((name, registry, cls) for registry in registries for name, cls in registry.module_dict.items())
     return {name: (registry, cls) for name, registry, cls in found if cls.__module__.startswith('mmseg_nondecomp')}
@@ -115,14 +115,14 @@ def check_config(block, folder):
 
 
 def commands(document):
-    """The commands of the blocks in bash, each a list of words."""
+    """Return the commands of the blocks in bash, each a list of words."""
     lines = '\n'.join(block.code for block in blocks(document, 'bash')).replace('\\\n', ' ').splitlines()
     return [line.partition(' #')[0].split() for line in lines if line.strip()]
 
 
 @cache
 def options_of(script):
-    """The options that a script of tools/ takes, as its ``--help`` lists them."""
+    """Return the options in the ``--help`` of a script of tools/."""
     script = {'dist_train.sh': 'train.py', 'dist_test.sh': 'test.py'}.get(script, script)
     folder = str(ROOT / 'tools')
     with (
@@ -136,7 +136,7 @@ def options_of(script):
 
 
 def slugs(document):
-    """The anchors that GitHub makes of the headings."""
+    """Return the anchors that GitHub makes of the headings."""
     text = re.sub(r'^```.*?^```$', '', document.read_text(), flags=re.DOTALL | re.MULTILINE)
     titles = re.findall(r'^#+ (.*)$', text, re.MULTILINE)
     plain = [re.sub(r'\[([^\]]*)\]\([^)]*\)', r'\1', title).strip().lower() for title in titles]
@@ -144,7 +144,7 @@ def slugs(document):
 
 
 def dead_links(document):
-    """The links of a document that lead to no file, or to no heading of it."""
+    """Return the links of a document to a missing file or a missing heading."""
     text = re.sub(r'^```.*?^```$|`[^`\n]*`', '', document.read_text(), flags=re.DOTALL | re.MULTILINE)
     dead = []
     for target in re.findall(r'\]\(([^)\s]+)\)', text):
@@ -157,5 +157,5 @@ def dead_links(document):
 
 
 def named_files(document):
-    """The files of tools/, configs/, requirements/ and benchmarks/ that a document names."""
+    """Return the files of tools/, configs/, requirements/ and benchmarks/ in a document."""
     return re.findall(r'(?<![\w./-])(?:tools|configs|requirements|benchmarks)/[\w./-]+\.\w+', document.read_text())

@@ -1,4 +1,4 @@
-"""Every registered loss with its constructor arguments: a new loss joins all tests of what losses promise by CASES."""
+"""Every registered loss with constructor arguments. An entry in CASES adds a loss to all tests of the contract."""
 
 import math
 
@@ -50,10 +50,7 @@ CASES = {
         (SOFTMAX, dict(k=1, tau=0.1, loss_weight=0.5)),
         (SOFTMAX, dict(k=4, margin=0.0)),
     ],
-    'HardTopKLoss': [
-        (SOFTMAX, dict(k=2)),
-        (SOFTMAX, dict(k=4, margin=2.0, loss_weight=0.5)),
-    ],
+    'HardTopKLoss': [(SOFTMAX, dict(k=2)), (SOFTMAX, dict(k=4, margin=2.0, loss_weight=0.5))],
     'SoftIoULoss': [
         (SOFTMAX, dict()),
         (SOFTMAX, dict(classes='all', scope='image', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
@@ -80,7 +77,7 @@ def build(name, args):
 
 
 def pixels(dtype=torch.float32, requires_grad=True):
-    """A batch of two images: logits and labels, the right half of which may be told to be ignored."""
+    """Return logits and labels of a batch of two images."""
     generator = torch.Generator().manual_seed(0)
     logits = torch.randn(2, N_CLASSES, 6, 8, generator=generator, dtype=torch.float64).mul(3).to(dtype)
     labels = torch.randint(0, N_CLASSES, (2, 6, 8), generator=generator)
@@ -88,17 +85,6 @@ def pixels(dtype=torch.float32, requires_grad=True):
 
 
 def items():
-    """The same numbers as a batch of boxes."""
+    """Return the same numbers as a batch of boxes."""
     logits, labels = pixels(requires_grad=False)
     return logits.movedim(1, -1).reshape(-1, N_CLASSES).requires_grad_(), labels.flatten()
-
-
-def value_and_gradient(loss, logits, *args, **kwargs):
-    logits = logits.detach().requires_grad_()
-    value = loss(logits, *args, **kwargs)
-    return value.detach(), torch.autograd.grad(value, logits)[0]
-
-
-def assert_same(found, expected, **tolerance):
-    for one, other in zip(found, expected, strict=True):
-        torch.testing.assert_close(one, other, check_dtype=False, **tolerance)

@@ -1,4 +1,4 @@
-"""What every metric promises. The checks are those that torchmetrics makes of its own, and some of ours.
+"""The contract of every metric: checks that torchmetrics runs on its own metrics, and some more.
 
 `CHECKS` are functions of a `Case`. What two processes find is gathered once for all cases, by `find_of_cases`.
 """
@@ -58,11 +58,11 @@ class Case:
         return self.metric(**(self.arguments | arguments))
 
     def value_of(self, preds: Tensor, target: Tensor) -> Any:
-        """What the function returns."""
+        """Return the value of the function."""
         return self.function(preds, target, **self.arguments)
 
     def seen(self, batches: list[Batch], **arguments: Any) -> Metric:
-        """A metric that has seen the batches."""
+        """Return a metric after updates with the batches."""
         metric = self.build(**arguments)
         for batch in batches:
             metric.update(*batch)
@@ -347,7 +347,7 @@ def ignored_items_do_not_count_whatever_their_scores(case: Case) -> None:
 
 
 def check_in_a_collection(metrics: dict[str, Metric], batches: list[Batch], n_groups: int) -> None:
-    """Each metric has the value in a collection that it has alone."""
+    """Check that each metric has the same value in a collection as alone."""
     collection = MetricCollection({name: metric.clone() for name, metric in metrics.items()})
     for batch in batches:
         collection.update(*batch)
@@ -374,7 +374,7 @@ def in_a_collection_with_its_like(case: Case) -> None:
 
 
 def find_of_cases(cases: list[Case], rank: int) -> dict[str, dict[str, Any]]:
-    """What one of two processes finds; torchmetrics joins it with the other."""
+    """Return the values in one of two processes, which torchmetrics reduces over both."""
     return {str(case): _find(case, rank) for case in cases}
 
 

@@ -16,15 +16,15 @@ ROOT = Path(__file__).parents[1]
 
 
 def a_free_port() -> int:
-    """For processes that meet at an address."""
+    """Return a port at which processes can meet."""
     with socket.socket() as found:
         found.bind(('127.0.0.1', 0))
         return found.getsockname()[1]
 
 
 def started(test_file: str, folder: Path, n_processes: int, *arguments: str) -> list[subprocess.Popen[str]]:
-    """Processes with the ranks from 0 on, each of which runs a test file that calls `join_the_others`."""
-    paths = [str(ROOT), str(ROOT / 'tests'), os.environ.get('PYTHONPATH', '')]
+    """Start processes of ranks 0, 1, ..., each of which runs a test file that calls `join_the_others`."""
+    paths = [str(ROOT), str(ROOT / 'tests'), str(ROOT / 'tools'), os.environ.get('PYTHONPATH', '')]
     environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths)), 'OMP_NUM_THREADS': '1'}
     return [
         subprocess.Popen(
@@ -38,7 +38,7 @@ def started(test_file: str, folder: Path, n_processes: int, *arguments: str) -> 
 
 
 def found_by_ranks(test_file: str, folder: Path, n_processes: int = 2) -> list[Any]:
-    """What the processes found, in the order of their ranks; the test file calls `find_as_a_process`."""
+    """Return the results of the processes by rank. The test file calls `find_as_a_process`."""
     processes = started(test_file, folder, n_processes)
     try:
         errors = [process.communicate(timeout=240)[1] for process in processes]
@@ -50,7 +50,7 @@ def found_by_ranks(test_file: str, folder: Path, n_processes: int = 2) -> list[A
 
 
 def join_the_others(seconds: float = 120) -> tuple[int, Path, list[str]]:
-    """Be one of the processes: its rank, the folder, and further arguments. A collective waits for so many seconds."""
+    """Join the process group. Return the rank, the folder and further arguments; collectives wait that many seconds."""
     rank, n_processes, folder = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     store = distributed.FileStore(str(folder / 'store'), n_processes)
     store.set(f'{rank} is there', '')
@@ -62,7 +62,7 @@ def join_the_others(seconds: float = 120) -> tuple[int, Path, list[str]]:
 
 
 def find_as_a_process(find: Callable[[int], Any]) -> None:
-    """Be one of the processes: join the others, and leave what is found for a rank in the folder."""
+    """Join the process group and save the result of `find` for this rank in the folder."""
     rank, folder, _ = join_the_others()
     torch.save(find(rank), folder / f'{rank}.pt')
     distributed.barrier()  # with torch 2.2 the last one to leave may hang

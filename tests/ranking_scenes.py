@@ -34,13 +34,13 @@ def descending(*parts):
 
 
 def different_problems():
-    """Problems of different sizes, some without positives or without negatives."""
+    """Return problems of different sizes, some without positives or without negatives."""
     rng = np.random.default_rng(3)
     return [descending(*scores(rng, *size)) for size in [(3, 10), (0, 4), (5, 0), (1, 1), (8, 30), (8, 2)]]
 
 
 def padded(*problems):
-    """Problems as one batch: the scores of their positives and negatives, and how many there are of each."""
+    """Return problems as one batch: scores of positives and negatives, and their numbers."""
     widths = [max(map(len, kind)) for kind in zip(*problems, strict=True)]
     pos, neg = (torch.full((len(problems), width), -math.inf).double() for width in widths)
     for k, (p, n) in enumerate(problems):
@@ -49,7 +49,7 @@ def padded(*problems):
 
 
 def objective(pos, neg, counts, epsilon, sign):
-    """F ± ε Δ of the interleaving with these counts of negatives above the positives."""
+    """Return F ± ε Δ of the interleaving with these counts of negatives above the positives."""
     order, place = [], 0
     positives = sorted(range(len(pos)), key=lambda i: -pos[i])
     negatives = sorted(range(len(neg)), key=lambda j: -neg[j])
@@ -61,7 +61,7 @@ def objective(pos, neg, counts, epsilon, sign):
 
 
 def items(n=40, seed=0, tied=False, dtype=torch.float64):
-    """Scores of the items of one problem, and their labels."""
+    """Return scores of the items of one problem, and their labels."""
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(n, generator=generator, dtype=torch.float64)
     target = torch.randint(2, (n,), generator=generator)
@@ -76,7 +76,7 @@ def value_and_gradient_of(function, scores, *args, **kwargs):
 
 @functools.cache
 def random_cases():
-    """Many of them, solved cell by cell, in both directions."""
+    """Return 1000 random cases in both directions, solved cell by cell."""
     rng, cases = np.random.default_rng(1), []
     for case in range(1000):
         n_pos, n_neg = int(rng.integers(1, 51)), int(rng.integers(1, 401))

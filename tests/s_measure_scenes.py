@@ -26,12 +26,12 @@ each_mode = pytest.mark.parametrize(('args', 'per_example'), MODES)
 
 
 def margin_penalty(score, epsilon, surrogate):
-    """The bound on ε times the step function: ε φ(z / ε)."""
+    """Return the bound on ε times the step function: ε φ(z / ε)."""
     return SCALE[surrogate] * epsilon * unit_penalty(score / epsilon, surrogate)
 
 
 def batch(n=30, n_classes=1, seed=0, share=0.3, dtype=torch.float64):
-    """Scores that are higher for positives, labels and ids."""
+    """Return scores that are higher for positives, labels and ids."""
     generator = torch.Generator().manual_seed(seed)
     labels = (torch.rand(n, generator=generator) < share).long()
     labels[:2] = torch.tensor([0, 1])
@@ -55,7 +55,7 @@ def call(loss, scores, labels, ids=None, **kwargs):
 
 
 def seen_and_stepped(loss, scores, labels, ids=None, **how):
-    """A call that a gradient is taken of, and the step after it."""
+    """Call a loss, take its gradient, and run the step after it."""
     value_and_gradient(loss, scores, labels, ids=ids)
     loss.step(**how)
     return loss
@@ -80,7 +80,7 @@ def is_finite(loss):
 
 
 def imbalanced(seed=0, n=4000, share=0.05, n_features=6):
-    """A class of three modes among many more others, which it overlaps."""
+    """Return a rare class of three modes that overlaps the other one."""
     generator = torch.Generator().manual_seed(seed)
     labels = (torch.rand(n, generator=generator) < share).long()
     modes = torch.randn(3, n_features, generator=generator)

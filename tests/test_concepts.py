@@ -1,11 +1,11 @@
 """The pictures of docs/concepts: each is shown by the page of its name, and shows what the page says of it."""
 
-import importlib
 import math
 import re
 from itertools import pairwise
 from pathlib import Path
 
+import draw_concepts as drawing
 import matplotlib as mpl
 import pytest
 import torch
@@ -24,15 +24,7 @@ SMALL = {
 
 
 @pytest.fixture(scope='module')
-def drawing():
-    """Imports tools/draw_concepts.py, as a user's Python does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / 'tools'))
-        yield importlib.import_module('draw_concepts')
-
-
-@pytest.fixture(scope='module')
-def numbers(drawing):
+def numbers():
     """The numbers of each picture, in small: too small to be shared by threads."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -40,7 +32,7 @@ def numbers(drawing):
     torch.set_num_threads(threads)
 
 
-def test_each_page_shows_the_picture_of_its_name_and_tells_the_command(drawing):
+def test_each_page_shows_its_picture_and_names_the_command():
     assert {page.stem for page in PAGES} == set(drawing.PICTURES)
     for page in PAGES:
         text = page.read_text()
@@ -48,13 +40,13 @@ def test_each_page_shows_the_picture_of_its_name_and_tells_the_command(drawing):
         assert f'`python tools/draw_concepts.py {page.stem}`' in text
 
 
-def test_all_pictures_are_there(drawing):
+def test_all_pictures_are_there():
     for name in drawing.PICTURES:
         assert (ROOT / f'docs/images/{name}.png').read_bytes().startswith(b'\x89PNG')
 
 
 @pytest.mark.parametrize('name', SMALL)
-def test_drawing_runs(drawing, numbers, name, tmp_path):
+def test_drawing_runs(numbers, name, tmp_path):
     with mpl.rc_context(drawing.STYLE):
         drawing.PICTURES[name].draw(numbers[name]).savefig(tmp_path / 'picture.png', dpi=40)
     assert (tmp_path / 'picture.png').stat().st_size > 1000
@@ -123,7 +115,7 @@ def test_the_direct_loss_gradient_is_the_slope_of_the_mean_for_a_small_epsilon(n
     assert far[0] < 0.05 < far[-1]
 
 
-def test_top_k_losses_are_near_the_hard_one_and_move_all_scores(drawing, numbers):
+def test_top_k_losses_are_near_the_hard_one_and_move_all_scores(numbers):
     top_k, curves = drawing.PICTURES['top-k'], numbers['top-k']
     hard = curves.losses['hard']
     for tau in top_k.TAUS:
@@ -137,7 +129,7 @@ def test_top_k_losses_are_near_the_hard_one_and_move_all_scores(drawing, numbers
         assert gradient.sum().item() == pytest.approx(0, abs=1e-9)
 
 
-def test_equibatch_draws_each_class_once_in_any_row_of_as_many_draws(drawing, numbers):
+def test_equibatch_draws_each_class_once_in_any_row_of_as_many_draws(numbers):
     n_classes, draws = drawing.PICTURES['sampling'].N_CLASSES, numbers['sampling']
     for start in range(len(draws.classes) - n_classes):
         assert sorted(draws.classes[start : start + n_classes]) == list(range(n_classes))
@@ -153,7 +145,7 @@ def test_rare_classes_are_drawn_more_by_both_samplers(numbers):
     assert draws.drawn_for['IoU-adaptive'][-1] == draws.drawn_for['IoU-adaptive'].max()
 
 
-def test_what_is_exchanged_does_not_grow_with_the_images(numbers):
+def test_communication_does_not_grow_with_the_images(numbers):
     sets = numbers['scope']
     assert all(first == second > 0 for first, second in sets.exchanged.values())
     n_classes, n_cells = 19, 3 * 1024 + 1

@@ -1,10 +1,10 @@
 """The index of models is as OpenMMLab's tools read it, and its numbers are those of the results."""
 
-import importlib
 import json
 import shutil
 from pathlib import Path
 
+import fill_metafile as tool
 import pytest
 import yaml
 
@@ -14,16 +14,8 @@ OF_COLLECTIONS = {'Name', 'License', 'Metadata', 'README', 'Frameworks'}
 OF_MODELS = {'Name', 'In Collection', 'Config', 'Metadata', 'Results'}
 
 
-@pytest.fixture(scope='module')
-def tool():
-    """Imports tools/fill_metafile.py, as a user's Python does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / 'tools'))
-        yield importlib.import_module('fill_metafile')
-
-
 @pytest.fixture
-def write(tool, tmp_path):
+def write(tmp_path):
     """A tree with two configs and results of them."""
 
     def write(**report):
@@ -76,12 +68,12 @@ def test_metafiles_name_the_configs_of_their_folder(path):
     assert named == set(path.parent.glob('*.py'))
 
 
-def test_the_numbers_are_those_of_the_results(tool):
+def test_the_numbers_are_those_of_the_results():
     assert (ROOT / tool.METAFILE).read_text() == tool.metafile(ROOT), 'run `python tools/fill_metafile.py`'
 
 
 @pytest.mark.parametrize('key', ['tables', 'results'])
-def test_results_of_the_short_schedule_are_written(tool, write, key):
+def test_results_of_the_short_schedule_are_written(write, key):
     short = [
         row('BASE (cross-entropy)', 40.03, 39.65, 45.11, mean='41.6 ± 3.1'),
         row('tiny-unet_lovasz_lts', mean='49.3'),
@@ -94,13 +86,13 @@ def test_results_of_the_short_schedule_are_written(tool, write, key):
     assert set(found['tiny-unet_lmp-iou_lts']) == {'Name', 'In Collection', 'Config'}
 
 
-def test_results_of_what_is_no_config_are_named(tool, write):
+def test_results_without_a_config_are_named(write):
     root = write(tables=dict(short=[row('tiny-unet_focal_lts', mean='50.0')]))
     with pytest.raises(ValueError, match='tiny-unet_focal_lts'):
         tool.metafile(root)
 
 
-def test_the_command_writes_and_checks(tool, write, monkeypatch):
+def test_the_command_writes_and_checks(write, monkeypatch):
     root = write(tables=dict(short=[row('tiny-unet_ce_lts', mean='41.6 ± 3.1')]))
     monkeypatch.setattr(tool, 'ROOT', root)
     for options, fails in (['--check'], True), ([], False), (['--check'], False):

@@ -1,11 +1,12 @@
 """Each picture of the documentation, and each file of results, is made by a command of the repository."""
 
-import importlib
 import re
-import subprocess
 
+import benchmark
 import pytest
 from documents import DOCUMENTS, ROOT
+from draw_concepts import PICTURES as CONCEPTS
+from reproductions.catalogue import REPRODUCTIONS
 
 PICTURE = re.compile(r'\]\(([^)\s]+\.(?:png|svg|gif|jpe?g))\)')
 
@@ -13,17 +14,12 @@ PICTURE = re.compile(r'\]\(([^)\s]+\.(?:png|svg|gif|jpe?g))\)')
 @pytest.fixture(scope='module')
 def made():
     """The files that the tools write into the repository, by their commands."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / 'tools'))
-        benchmark = importlib.import_module('benchmark')
-        reproductions = importlib.import_module('reproductions.catalogue').REPRODUCTIONS
-        concepts = importlib.import_module('draw_concepts').PICTURES
     endings = ('json', 'png')
     return {
         **{f'benchmarks/{name}.{e}': f'benchmark.py {name}' for name in benchmark.BENCHMARKS for e in endings},
         **{f'benchmarks/{name}.json': f'benchmark.py {name}' for name in benchmark.COUNTS | benchmark.IN_PROCESSES},
-        **{f'benchmarks/reproduce/{name}.{e}': f'reproduce.py {name}' for name in reproductions for e in endings},
-        **{f'docs/images/{name}.png': f'draw_concepts.py {name}' for name in concepts},
+        **{f'benchmarks/reproduce/{name}.{e}': f'reproduce.py {name}' for name in REPRODUCTIONS for e in endings},
+        **{f'docs/images/{name}.png': f'draw_concepts.py {name}' for name in CONCEPTS},
     }
 
 
@@ -39,7 +35,5 @@ def test_the_readme_shows_pictures():
 
 
 def test_results_in_the_repository_can_be_made_again(made):
-    tracked = subprocess.run(
-        ['git', 'ls-files', 'benchmarks', 'docs/images'], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert set(tracked) <= made.keys()
+    files = [path for folder in ('benchmarks', 'docs/images') for path in (ROOT / folder).rglob('*.*')]
+    assert {path.relative_to(ROOT).as_posix() for path in files} <= made.keys()

@@ -1,10 +1,11 @@
 """The tables of the documentation are those of the results, and tools/fill_tables.py writes them."""
 
-import importlib
 import json
 import sys
 from pathlib import Path
 
+import benchmark
+import fill_tables
 import pytest
 
 ROOT = Path(__file__).parents[1]
@@ -14,12 +15,6 @@ TABLE = """\
 |---|---|---|---|
 | a | 1.23 | 3 |  |
 | b\\|c | 1234 |  | x |"""
-
-
-@pytest.fixture
-def fill_tables(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    return importlib.import_module('fill_tables')
 
 
 @pytest.fixture
@@ -41,14 +36,12 @@ def table_in(text):
     return text.partition('-->\n')[2].partition('<!-- end')[0].strip()
 
 
-def test_the_documents_of_this_repository_are_up_to_date(fill_tables):
+def test_the_documents_of_this_repository_are_up_to_date():
     old = fill_tables.outdated(ROOT)
     assert not old, f'python tools/fill_tables.py writes {", ".join(str(path.relative_to(ROOT)) for path in old)}'
 
 
-def test_every_benchmark_is_on_the_page_of_benchmarks(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    benchmark = importlib.import_module('benchmark')
+def test_every_benchmark_is_on_the_page_of_benchmarks():
     page = (ROOT / 'docs' / 'benchmarks.md').read_text()
     tables = {numbers.stem for numbers in (ROOT / 'benchmarks').glob('*.json')}
     assert tables == {*benchmark.BENCHMARKS, *benchmark.COUNTS, *benchmark.IN_PROCESSES}
@@ -60,20 +53,20 @@ def test_every_benchmark_is_on_the_page_of_benchmarks(monkeypatch):
 
 
 @pytest.mark.parametrize('name', ['benchmarks/some.json', 'benchmarks/reproduce/other.json'])
-def test_a_table_has_all_columns_and_three_digits(fill_tables, root, name):
+def test_a_table_has_all_columns_and_three_digits(root, name):
     text = fill_tables.filled(document(name), root)
     assert table_in(text) == TABLE
     assert text.startswith('Before.\n')
     assert text.endswith('\nAfter.\n')
 
 
-def test_what_stood_there_is_replaced(fill_tables, root):
+def test_an_old_table_is_replaced(root):
     once = fill_tables.filled(document('benchmarks/some.json', '\n| of | old |\n\n'), root)
     assert once == fill_tables.filled(document('benchmarks/some.json'), root)
     assert fill_tables.filled(once, root) == once
 
 
-def test_columns_and_rows_are_chosen(fill_tables, root):
+def test_columns_and_rows_are_chosen(root):
     text = fill_tables.filled(document('benchmarks/some.json columns="n, loss" where="loss=a; n=3"'), root)
     assert table_in(text) == '| n | loss |\n|---|---|\n| 3 | a |'
 
@@ -89,12 +82,12 @@ def test_columns_and_rows_are_chosen(fill_tables, root):
         ('benchmarks/some.json columns="loss', 'line 3: No closing quotation'),
     ],
 )
-def test_what_cannot_be_filled_is_said(fill_tables, root, arguments, message):
+def test_an_invalid_table_is_named(root, arguments, message):
     with pytest.raises(ValueError, match=message):
         fill_tables.filled(document(arguments), root)
 
 
-def test_a_table_without_an_end_does_not_swallow_the_document(fill_tables, root):
+def test_a_table_without_an_end_does_not_swallow_the_document(root):
     with pytest.raises(ValueError, match='line 3: a table should end with "<!-- end of table -->"'):
         fill_tables.filled(document('benchmarks/some.json').replace('<!-- end of table -->', ''), root)
     twice = document('benchmarks/some.json').replace('<!-- end of table -->', '') + document('benchmarks/some.json')
@@ -102,12 +95,12 @@ def test_a_table_without_an_end_does_not_swallow_the_document(fill_tables, root)
         fill_tables.filled(twice, root)
 
 
-def test_comments_in_blocks_of_code_are_text(fill_tables, root):
+def test_comments_in_blocks_of_code_are_text(root):
     text = f'```markdown\n{document("benchmarks/none.json")}```\n\n~~~\n```\n<!-- table: x -->\n~~~\n'
     assert fill_tables.filled(text, root) == text
 
 
-def test_check_fails_where_a_table_is_out_of_date_and_writes_nothing(fill_tables, root, monkeypatch, capsys):
+def test_check_fails_where_a_table_is_out_of_date_and_writes_nothing(root, monkeypatch, capsys):
     monkeypatch.setattr(fill_tables, 'ROOT', root)
     documents = [root / name for name in ('README.md', 'docs/more/page.md', 'configs/one/README.md')]
     for path in documents:
@@ -125,7 +118,7 @@ def test_check_fails_where_a_table_is_out_of_date_and_writes_nothing(fill_tables
     assert capsys.readouterr().out == ''
 
 
-def test_an_error_names_the_document(fill_tables, root, monkeypatch):
+def test_an_error_names_the_document(root, monkeypatch):
     monkeypatch.setattr(fill_tables, 'ROOT', root)
     monkeypatch.setattr(sys, 'argv', ['fill_tables.py'])
     (root / 'README.md').write_text(document('benchmarks/none.json'))

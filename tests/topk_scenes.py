@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from calls import value_and_gradient as value_and_gradient
 
 INF = math.inf
 FAMILIES = {
@@ -31,15 +32,9 @@ def one_hot(target, n_classes, dtype=torch.float64):
 
 
 def scene(*shape, soft=False, dtype=torch.float64):
-    """Scores, and labels or soft labels."""
+    """Return scores, and labels or soft labels."""
     scores = 3 * normal(*shape, dtype=dtype)
     if soft:
         return scores, (4 * normal(*shape, seed=1)).softmax(1).to(dtype)
     target = torch.randint(shape[1], (shape[0], *shape[2:]), generator=torch.Generator().manual_seed(2))
     return scores, target
-
-
-def value_and_gradient(loss, scores):
-    scores = scores.detach().requires_grad_()
-    value = loss(scores)
-    return value.detach(), torch.autograd.grad(value.sum(), scores)[0]

@@ -14,7 +14,7 @@ HEIGHT, WIDTH = 60, 100
 
 
 class Drawn(NamedTuple):
-    """What is known of a person."""
+    """A person with box and actions."""
 
     image: str
     number: int

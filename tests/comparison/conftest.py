@@ -1,22 +1,15 @@
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-TOOLS = str(Path(__file__).parents[2] / 'tools')
-if TOOLS not in sys.path:
-    sys.path.append(TOOLS)
+from comparison.results import Trained
+from comparison.watch import LAST, PICTURES
 
 
 @pytest.fixture
 def write_training(tmp_path):
-    """Leaves the files of a training that has ended, as tools/compare.py reads them."""
-    from comparison.results import Trained
-    from comparison.watch import LAST, PICTURES
+    """Write the files of a finished training, in the form that tools/compare.py reads."""
 
     def write(name, seed, areas, schedule='short', classes=('sky', 'bird'), lr=None):
-        """`areas` are intersections and unions [images, 2, classes]."""
+        """Write a training whose `areas` are intersections and unions [images, 2, classes]."""
         areas = np.asarray(areas, float)
         n_images = len(areas)
         folder = tmp_path / schedule / name / f'seed{seed}'

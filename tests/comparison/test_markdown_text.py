@@ -4,7 +4,7 @@ from markdown_text import code, escaped, in_one_line
 
 
 def shown(text):
-    """What a reader of Markdown sees, if it is nothing but text or code."""
+    """Return the text that Markdown shows, which has to be nothing but text or code."""
     [token] = [token for token in MarkdownIt().parseInline(text)[0].children if token.type != 'text' or token.content]
     assert token.type in ('text', 'code_inline')
     return token.content
@@ -21,12 +21,12 @@ def test_usual_names_stay_as_they_are(name):
 @pytest.mark.parametrize(
     'name', ['*a*', '<b>', '`a`', '_a_', 'a|b', '[a](b)', '![a](b)', '&lt;', '\\', '\\*', '`', '``']
 )
-def test_what_is_shown_is_the_name(name):
+def test_escaped_names_are_shown_unchanged(name):
     assert shown(escaped(name)) == name
     assert shown(code(name)) == name
 
 
 @pytest.mark.parametrize('name', ['a\nb', 'a\r\n\n b', 'a\x1b\x00b', ' a\u202eb ', 'a\ud800b'])
-def test_what_is_no_letter_is_a_space(name):
+def test_control_characters_become_spaces(name):
     assert in_one_line(name) == escaped(name) == 'a b'
     assert code(name) == '`a b`'

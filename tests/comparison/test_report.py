@@ -10,7 +10,7 @@ from hard_use.hindrances import full_disk
 
 
 def areas(hits, n_images=3):
-    """Of each image, of 10 pixels of a class so many are right."""
+    """Return the areas of images in which so many of 10 pixels of a class are right."""
     return [[[hit - image % 2 for hit in hits], [10, 10]] for image in range(n_images)]
 
 
@@ -68,7 +68,7 @@ def test_each_learning_rate_has_a_first_config_of_its_own(write_training):
     assert all(row['against the first'][:4] in ('', '+0.0') for row in rows)
 
 
-def test_what_is_left(comparison, tmp_path):
+def test_report_has_tables_pictures_and_metadata(comparison, tmp_path):
     page = write_report(comparison, tmp_path / 'out', 'A title', 'python tools/compare.py base.py other.py')
     document = json.loads((tmp_path / 'out' / 'results.json').read_text())
     assert document['table'] == summary_rows(comparison)

@@ -6,15 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from comparison.job import Job
 from comparison.training import RESULT
+from mmengine.registry import MODELS, init_default_scope
+from reproductions import lmp_sweep, lmp_table2
 
 
 @pytest.fixture
 def trained(monkeypatch, tmp_path, write_training, pytestconfig):
     """No training: results that are higher for a later way, a higher p and a higher seed."""
     monkeypatch.chdir(pytestconfig.rootpath)
-    from reproductions import lmp_sweep, lmp_table2
 
     def score(job):
         ways = [lmp_table2.config_of(way) for way in lmp_table2.WAYS]
@@ -47,9 +49,7 @@ def trained(monkeypatch, tmp_path, write_training, pytestconfig):
     return made_so_far
 
 
-def test_table_2_has_eight_rows_for_both_schedules(trained):
-    from reproductions import lmp_table2
-
+def test_tables_have_all_rows_and_share_their_trainings(trained):
     done = lmp_table2.reproduce([0, 1])
     assert len(trained) == 8 * 2 * 2
     assert [row['config'] for row in done.rows] == list(lmp_table2.WAYS.values())
@@ -59,11 +59,6 @@ def test_table_2_has_eight_rows_for_both_schedules(trained):
     titles = [axis.get_title() for axis in done.figure.axes[:5]]
     assert titles == ['image', 'label', 'BASE', 'LMP', 'Lovász-Softmax, equibatch']
 
-
-def test_table_1_is_against_base_plus_and_shares_its_trainings_with_table_2(trained):
-    from reproductions import lmp_sweep, lmp_table2
-
-    lmp_table2.reproduce([0, 1])
     n_before = len(trained)
     done = lmp_sweep.reproduce([0, 1])
     assert len(trained) - n_before == 2 * (len(lmp_sweep.SETTINGS) - 1 + 2)
@@ -77,8 +72,6 @@ def test_table_1_is_against_base_plus_and_shares_its_trainings_with_table_2(trai
 
 
 def test_p_and_share_reach_the_loss(trained):
-    from reproductions import lmp_sweep
-
     loss = lmp_sweep.job_of((math.inf, 0.5), 0).settings().model.decode_head.loss_decode
     assert (loss.type, loss.p, loss.ratio) == ('LossMaxPooling', math.inf, 0.5)
     assert not lmp_sweep.job_of((lmp_sweep.P, lmp_sweep.RATIO), 0).options
@@ -86,10 +79,6 @@ def test_p_and_share_reach_the_loss(trained):
 
 def test_the_last_two_rows_have_the_same_loss(trained):
     """At infinity the pooled loss over the batch is the mean over the pixels that are not ignored."""
-    import torch
-    from mmengine.registry import MODELS, init_default_scope
-    from reproductions import lmp_sweep
-
     init_default_scope('mmseg')
     limit, mean = (
         MODELS.build(lmp_sweep.job_of(key, 0).settings().model.decode_head.loss_decode)
@@ -103,8 +92,6 @@ def test_the_last_two_rows_have_the_same_loss(trained):
 
 def test_it_is_the_sampling_of_base_plus(pytestconfig, monkeypatch):
     monkeypatch.chdir(pytestconfig.rootpath)
-    from reproductions import lmp_table2
-
     base, ours = (Job(lmp_table2.config_of(way), 0, Path()).settings() for way in ('ce-iou', 'lmp-iou'))
     assert ours.train_dataloader == base.train_dataloader
     assert ours.custom_hooks == base.custom_hooks

@@ -39,7 +39,7 @@ def test_where_nothing_was_saved_nothing_is_done(tmp_path):
 
 
 @pytest.mark.parametrize('text', ['s3://bucket/iter_3.pth', '{}/deepspeed'])
-def test_what_is_no_file_is_not_judged(folder, text):
+def test_other_backends_are_left_alone(folder, text):
     (folder / 'deepspeed').mkdir()
     (folder / 'last_checkpoint').write_text(text.format(folder))
     name_a_whole_checkpoint(folder)
@@ -73,7 +73,7 @@ def test_the_latest_is_the_one_written_last(folder):
     assert named(folder) == 'iter_2.pth'
 
 
-def test_with_none_left_it_says_what_to_do(folder):
+def test_an_error_without_a_whole_checkpoint_names_the_remedy(folder):
     for file in folder.glob('*.pth'):
         tear(file)
     with pytest.raises(FileNotFoundError, match=r'iter_3\.pth.*without resuming.*max_keep_ckpts'):

@@ -60,7 +60,7 @@ def test_with_one_seed_the_interval_is_that_of_the_mean_over_images():
     assert (difference.high - difference.low) / 2 == pytest.approx(half, rel=0.1)
 
 
-def test_what_is_easy_for_both_drops_out():
+def test_pairing_removes_the_variation_of_the_images():
     """Images differ by much, the gain on each is the same: without pairs the interval would be wide."""
     unions = np.full((50, 1), 100.0)
     hits = np.linspace(10, 80, 50)[:, None]

@@ -16,7 +16,7 @@ def job(tmp_path, monkeypatch, pytestconfig):
     return Job(CONFIG, 0, tmp_path)
 
 
-def test_what_the_same_training_left_stays(job):
+def test_files_of_the_same_training_are_kept(job):
     assert prepare(job)['starts'] == 1
     (job.work_dir / 'last_checkpoint').touch()
     assert prepare(job)['starts'] == 2
@@ -29,14 +29,14 @@ def of_other_settings(job):
     (job.work_dir / 'last_checkpoint').touch()
 
 
-def test_what_a_training_of_other_settings_left_goes(job):
+def test_files_of_a_training_with_other_settings_are_removed(job):
     of_other_settings(job)
     assert prepare(job)['starts'] == 1
     assert [path.name for path in job.work_dir.iterdir()] == [STARTED]
     assert [path.name for path in job.work_dir.parent.iterdir()] == [job.work_dir.name]
 
 
-def test_a_start_that_is_killed_while_it_goes_leaves_nothing_to_go_on_from(job, monkeypatch):
+def test_a_removal_that_is_killed_leaves_no_checkpoint_to_resume_from(job, monkeypatch):
     of_other_settings(job)
 
     def kill(path, ignore_errors=False):

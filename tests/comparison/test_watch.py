@@ -63,7 +63,7 @@ def test_other_predictions_than_maps_are_refused_by_name(tmp_path):
 
 
 @pytest.mark.parametrize('most', [0, 100, 500])
-def test_a_training_goes_on_from_what_a_full_disk_left(tmp_path, most):
+def test_a_training_resumes_after_a_full_disk(tmp_path, most):
     watch = Watch(tmp_path, print)
     dataset = OneImage()
     dataset.metainfo = dict(classes=('a', 'b'), palette=[[0] * 3] * 2)
@@ -84,7 +84,7 @@ def test_a_training_goes_on_from_what_a_full_disk_left(tmp_path, most):
     assert again.pictures.keys() == {'5'}
 
 
-def test_a_resumed_training_forgets_what_came_after_its_checkpoint(tmp_path):
+def test_a_resumed_training_drops_points_after_its_checkpoint(tmp_path):
     (tmp_path / 'curve.json').write_text('[{"iteration": 5}, {"iteration": 10}, {"iteration": 15}]')
     watch = Watch(tmp_path, print)
     assert watch.last_iteration == 15

@@ -5,7 +5,7 @@ import pytest
 from whole_file import whole_file, write_whole
 
 
-def test_it_takes_the_place_of_what_was_there(tmp_path):
+def test_a_file_is_replaced(tmp_path):
     path = tmp_path / 'numbers.json'
     for text in ('before', 'IoU ≥ 0.5'):
         write_whole(path, text)
@@ -22,7 +22,7 @@ def test_it_is_not_seen_before_it_is_whole(tmp_path):
 
 
 @pytest.mark.parametrize('error', [ValueError, KeyboardInterrupt, OSError])
-def test_after_an_error_what_was_there_is_still_there(tmp_path, error):
+def test_an_error_leaves_the_old_file(tmp_path, error):
     path = tmp_path / 'numbers.json'
     write_whole(path, 'before')
 
@@ -37,7 +37,7 @@ def test_after_an_error_what_was_there_is_still_there(tmp_path, error):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_the_error_names_the_file_and_what_helps(tmp_path):
+def test_the_error_names_the_file_and_a_remedy(tmp_path):
     (tmp_path / 'file').touch()
     path = tmp_path / 'file' / 'numbers.json'
     with pytest.raises(OSError, match=rf'Could not write {path}: .*choose another folder'):

@@ -1,4 +1,4 @@
-"""What is in the sdist and in the wheel. `make test-core` builds them into `dist`, beside the tests."""
+"""Content of the sdist and the wheel. `make test-core` builds them into `dist`, beside the tests."""
 
 from core import without_openmmlab  # noqa: F401  isort: skip
 
@@ -57,7 +57,7 @@ def test_the_licence_is_in_both(wheel, sdist):
     assert 'Apache License' in wheel.read(name).decode()
 
 
-def test_the_sdist_holds_what_is_read_and_the_tests(sdist):
+def test_the_sdist_holds_documents_and_tests(sdist):
     top = {'README.md', 'CHANGELOG.md', 'CITATION.cff', 'LICENSE', 'MANIFEST.in', 'pyproject.toml'}
     assert {name for name in sdist if '/' not in name} == top | {'PKG-INFO', 'setup.cfg'}
     folders = {name.split('/')[0] for name in sdist if '/' in name}
@@ -65,7 +65,7 @@ def test_the_sdist_holds_what_is_read_and_the_tests(sdist):
     assert 'tests/core/test_smoke.py' in sdist
 
 
-def test_the_metadata_name_what_it_needs(wheel):
+def test_the_metadata_name_the_requirements(wheel):
     (name,) = [name for name in wheel.namelist() if name.endswith('METADATA')]
     lines = wheel.read(name).decode().splitlines()
     needed = [line.removeprefix('Requires-Dist: ') for line in lines if line.startswith('Requires-Dist: ')]

@@ -35,7 +35,7 @@ def test_no_openmmlab_is_there():
     assert {name for name in found if name.startswith(('mm', 'onedl'))} == {'mmseg_nondecomp'}
 
 
-def test_it_knows_its_version():
+def test_version_is_that_of_the_distribution():
     assert mmseg_nondecomp.__version__ == metadata.version('mmseg_nondecomp') != 'unknown'
 
 
@@ -49,7 +49,7 @@ def test_every_public_name_is_there(module):
 
 
 @pytest.mark.parametrize('name', mmseg_nondecomp.NEEDS)
-def test_names_that_need_openmmlab_say_so(name):
+def test_names_that_need_openmmlab_raise_an_import_error(name):
     package = mmseg_nondecomp.NEEDS[name]
     with pytest.raises(ImportError, match=rf'`{name}` needs {package}: pip install "mmseg_nondecomp\[mmseg\]"'):
         getattr(mmseg_nondecomp, name)
@@ -63,7 +63,7 @@ def test_other_names_are_unknown():
 
 
 def missing(name):
-    """What cannot be imported when a module is."""
+    """Return the package that is missing when a module is imported, or None."""
     try:
         import_module(name)
     except ModuleNotFoundError as error:
@@ -71,7 +71,7 @@ def missing(name):
 
 
 @pytest.mark.parametrize('name', MODULES)
-def test_every_module_imports_or_names_what_is_missing(name):
+def test_every_module_imports_or_names_the_missing_package(name):
     needs_openmmlab = name.split('.')[1] in ('checkpoints', 'datasets', 'evaluation', 'hooks', 'transforms')
     by_name = name.startswith('mmseg_nondecomp.heads.')
     assert missing(name) in (OPENMMLAB if needs_openmmlab or by_name else [None])

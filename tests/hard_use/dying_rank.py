@@ -1,4 +1,4 @@
-"""What may happen to one process of several in the middle of a training."""
+"""Failures of one process of several in a training."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ WAYS = ('killed', 'wrong label', 'hangs')
 
 
 def happens(way: str, labels: Tensor) -> None:
-    """End this process, spoil its labels, or never come back."""
+    """Kill this process, spoil its labels, or sleep without end."""
     if way == 'killed':
         os.kill(os.getpid(), signal.SIGKILL)
     elif way == 'wrong label':

@@ -40,42 +40,42 @@ SHELL = [
         'mmseg_nondecomp checkpoints',
     ),
 ]
-"""What runs programs, reads or writes files, or leads to what does: the module and the name in it."""
+"""Functions that run programs or access files, directly or indirectly: the module and the name in it."""
 
 
 def name(module, name):
-    """The thing of this name."""
+    """Return the pickle of a global name."""
     return f'c{module}\n{name}\n'.encode()
 
 
 def text(value):
-    """A string."""
+    """Return the pickle of a string."""
     return b'X' + struct.pack('<I', len(value.encode())) + value.encode()
 
 
 def number(value):
-    """An integer."""
+    """Return the pickle of an integer."""
     data = value.to_bytes(value.bit_length() // 8 + 1, 'little', signed=True)
     return b'\x8a' + bytes([len(data)]) + data
 
 
 def together(*parts):
-    """A tuple."""
+    """Return the pickle of a tuple."""
     return b'(' + b''.join(parts) + b't'
 
 
 def call(function, *args):
-    """What a function gives for these arguments."""
+    """Return the pickle of a call of a function."""
     return function + together(*args) + b'R'
 
 
 def built(thing, state):
-    """A thing that is given a state."""
+    """Return the pickle of an object with a state."""
     return thing + state + b'b'
 
 
 def mapping(**items):
-    """A dict."""
+    """Return the pickle of a dict."""
     return b'}(' + b''.join(text(key) + value for key, value in items.items()) + b'u'
 
 
@@ -92,37 +92,37 @@ LAUGHS = (
 
 
 def storage(size, key='0', kind='FloatStorage'):
-    """So many numbers from the file."""
+    """Return the pickle of a storage of that many numbers."""
     return together(text('storage'), name('torch', kind), text(key), text('cpu'), number(size)) + b'Q'
 
 
 def tensor(held, offset, shape, strides, **of_storage):
-    """A view of a storage."""
+    """Return the pickle of a view of a storage."""
     sizes = together(*map(number, shape)), together(*map(number, strides))
     args = storage(held, **of_storage), number(offset), *sizes, b'\x89', NO_HOOKS
     return call(name('torch._utils', '_rebuild_tensor_v2'), *args)
 
 
 def data_of(letters):
-    """Bytes, as pickles of protocol 2 spell them."""
+    """Return the pickle of bytes in protocol 2."""
     return call(name('_codecs', 'encode'), text(letters), text('latin1'))
 
 
 def dtype(code):
-    """A type of NumPy."""
+    """Return the pickle of a NumPy dtype."""
     made = call(name('numpy', 'dtype'), text(code), b'\x89', b'\x88')
     return built(made, together(number(3), text('<'), b'NNN', number(-1), number(-1), number(0)))
 
 
 def array(shape, code, data):
-    """An array of NumPy."""
+    """Return the pickle of a NumPy array."""
     reconstruct = name('numpy._core.multiarray', '_reconstruct')
     made = call(reconstruct, name('numpy', 'ndarray'), together(number(0)), data_of('b'))
     return built(made, together(number(1), together(*map(number, shape)), dtype(code), b'\x89', data))
 
 
 def sparse(layout, *parts):
-    """A sparse tensor."""
+    """Return the pickle of a sparse tensor."""
     return call(
         name('torch._utils', '_rebuild_sparse_tensor'),
         call(name('torch.serialization', '_get_layout'), text(f'torch.sparse_{layout}')),
@@ -131,7 +131,7 @@ def sparse(layout, *parts):
 
 
 def history(log, counts, most):
-    """Logged values."""
+    """Return the pickle of logged values."""
     state = mapping(_log_history=log, _count_history=counts, max_length=most)
     return built(HISTORY_BUFFER + b')\x81', state)
 
@@ -208,13 +208,13 @@ HARMLESS = {
 
 
 def running(module, called, path):
-    """A pickle that would have this called with a command that leaves a file."""
+    """Return a pickle that would call this function with a command that writes a file."""
     argument = text(f'touch {path}') if called != 'eval' else text(f'open({str(path)!r}, "w")')
     return call(name(module, called), argument)
 
 
 def write(path, pickle):
-    """A checkpoint with this pickle, and a few storages."""
+    """Write a checkpoint with this pickle and a few storages."""
     records = {
         'data.pkl': b'\x80\x02' + pickle + b'.',
         'byteorder': b'little',

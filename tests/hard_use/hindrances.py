@@ -1,4 +1,4 @@
-"""What may happen to a process, for tests: it is killed, its disk is full, it may not write."""
+"""Failures of a process for tests: it is killed, the disk is full, permissions are missing."""
 
 import os
 import resource
@@ -28,12 +28,12 @@ def start(action: Callable[[], Any]) -> int:
 
 
 def killed(action: Callable[[], Any], call: int | None = None) -> bool:
-    """Whether a process that does something dies of it, or in its call of that number."""
+    """Return whether an action kills its process, which can be killed in its call of that number."""
     return os.WIFSIGNALED(os.waitpid(start(lambda: counted(action, call)), 0)[1])
 
 
 def counted(action: Callable[[], Any], last: int | None = None) -> int:
-    """How many functions are called, of Python and of C; the process dies in the last.
+    """Count the calls of functions, of Python and of C. The process is killed in call number `last`.
 
     Calls tell moments of a process apart however busy the machine is.
     """
@@ -59,7 +59,7 @@ def die(*_: Any, **__: Any) -> None:
 
 
 def then_die(function: Callable) -> Callable:
-    """A function that does what another one does, and dies."""
+    """Return a function that calls another one and kills its process."""
 
     def last(*arguments: Any, **keywords: Any) -> None:
         function(*arguments, **keywords)
@@ -70,7 +70,7 @@ def then_die(function: Callable) -> Callable:
 
 @contextmanager
 def full_disk(most: int = 0) -> Iterator[None]:
-    """No file of this process grows beyond so many bytes; what is written fails as on a full disk."""
+    """Limit the size of files of this process, so that writing fails as on a full disk."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
     try:
@@ -81,7 +81,7 @@ def full_disk(most: int = 0) -> Iterator[None]:
 
 @contextmanager
 def permissions_bind() -> Iterator[None]:
-    """As for any user, also where the tests run as root, whom no permission binds."""
+    """Drop the rights of root, whom no permission binds."""
     is_root = os.geteuid() == 0
     if is_root:
         os.seteuid(NOBODY)

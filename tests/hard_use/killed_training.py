@@ -178,7 +178,7 @@ class Bench:
 
 
 def seconds_of(pid: int) -> float:
-    """How long a process has computed, by which a busy machine is as good as a quiet one; no end once it is over."""
+    """Return the CPU seconds of a process, which do not depend on the load; infinity once it has ended."""
     state, *numbers = Path(f'/proc/{pid}/stat').read_text().rpartition(') ')[2].split()
     return float('inf') if state == 'Z' else (int(numbers[10]) + int(numbers[11])) / os.sysconf('SC_CLK_TCK')
 

@@ -18,7 +18,7 @@ from pickle import UnpicklingError
 
 ROOT = Path(__file__).parents[2]
 MEMORY, SECONDS = 2 << 30, 30
-"""What a process may take more than it has at the start; how long it may take for a file."""
+"""Limits of a process: bytes beyond those at the start, seconds for a file."""
 ORDERS = ('os.', 'subprocess.', 'socket.', 'shutil.', 'ctypes.', 'exec', 'pickle.', 'urllib.', 'import')
 """Events of Python that no data should bring about."""
 QUIET = ('os.stat', 'os.listdir')
@@ -27,7 +27,7 @@ OWN = ('encodings.', 'torch.', 'numpy.')
 
 
 def outcomes(files, alone=False):
-    """What comes of loading each file: `status`, and where there is one the `error` or the `digest` of what was loaded.
+    """Return for each file the `status` of loading it, and its `error` or the `digest` of the content.
 
     Args:
         files: The files.
@@ -44,7 +44,7 @@ def outcomes(files, alone=False):
 
 
 def digest(thing, hashed):
-    """All that is in a thing, whatever it is made of."""
+    """Hash the content of an object of any type."""
     import torch
 
     hashed.update(type(thing).__name__.encode())
@@ -69,7 +69,7 @@ def digest(thing, hashed):
 
 
 def load(file):
-    """A checkpoint, as MMEngine loads it, or a class index."""
+    """Load a checkpoint with MMEngine, or a class index."""
     from mmengine.runner import CheckpointLoader
 
     from mmseg_nondecomp.class_index import ClassIndex
@@ -134,7 +134,7 @@ def note(event, args):
 
 
 def is_importing():
-    """Whether it is a part of what a module does that is being imported, which is noted itself."""
+    """Return whether an import is running, which is noted itself."""
     frame = sys._getframe(2)
     while frame is not None:
         if frame.f_globals.get('__name__') == 'importlib._bootstrap':

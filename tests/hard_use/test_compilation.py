@@ -6,7 +6,8 @@ import shutil
 import pytest
 import torch
 import torch.nn.functional as F
-from every_loss import CASES, EVERY, N_CLASSES, assert_same, build, every_loss_but, value_and_gradient
+from calls import assert_same, step_after_training_batch, value_and_gradient
+from every_loss import CASES, EVERY, N_CLASSES, build, every_loss_but
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
@@ -44,12 +45,6 @@ def crop(seed, height, width):
     return images, labels
 
 
-def move(loss):
-    """What a training does with a loss after each step."""
-    if hasattr(loss, 'step'):
-        loss.step()
-
-
 def assert_same_state(loss, other):
     kept, expected = (torch.utils._pytree.tree_leaves(each.state_dict()) for each in (loss, other))
     assert_same(kept, expected, equal_nan=True)  # NaN stands for an example that is no positive
@@ -67,8 +62,8 @@ def test_values_that_change_need_no_new_graph(name, args, backend):
         how = dict(weight=weight, avg_factor=(7.0, 8.5, 100, 1, 0.25, 9.75)[step])
         expected = value_and_gradient(loss, logits, labels, **how)
         assert_same(value_and_gradient(compiled, logits, labels, **how), expected)
-        move(loss)
-        move(other)
+        step_after_training_batch(loss)
+        step_after_training_batch(other)
         graphs.append(backend.frame_count)
     assert graphs[0] == 1
     assert graphs[-1] == graphs[1] <= 2  # a loss that keeps something has a graph for when it has nothing yet
@@ -103,7 +98,7 @@ def test_in_a_model_with_crops_of_any_size(name, args, backend):
 
 
 def step_of(model, images, labels):
-    """The loss and the gradients of the network."""
+    """Return the loss and the gradients of the network."""
     model.zero_grad()
     value = model(images, labels)
     value.backward()
@@ -143,7 +138,7 @@ def test_with_kernels_of_its_own(name):
 
 
 @pytest.mark.parametrize(('name', 'args'), KEPT)
-def test_a_memory_is_one_graph_whatever_is_in_it(name, args, backend):
+def test_a_memory_is_one_graph_whatever_its_content(name, args, backend):
     loss, other = build(name, args), build(name, args)
     compiled = torch.compile(other, fullgraph=True, backend=backend)
     for step in range(12):
@@ -166,19 +161,13 @@ BROKEN = [
 
 @pytest.mark.parametrize(('name', 'args', 'how'), BROKEN)
 def test_with_breaks_in_the_graph(name, args, how):
-    """What reads values, or takes a gradient in passing, is the same in pieces."""
+    """Losses that read values or take an inner gradient compile in several graphs, with the same result."""
     loss, other = build(name, args), build(name, args)
     compiled = torch.compile(other, backend='eager')
     for step in range(2):
         logits, labels = boxes(step, number=12)
-        found, expected = (value_and_sum(each, logits, labels, **how) for each in (compiled, loss))
+        found, expected = (value_and_gradient(each, logits, labels, **how) for each in (compiled, loss))
         assert_same(found, expected)
-        move(loss)
-        move(other)
+        step_after_training_batch(loss)
+        step_after_training_batch(other)
     assert_same_state(loss, other)
-
-
-def value_and_sum(loss, logits, labels, **how):
-    logits = logits.clone().requires_grad_()
-    value = loss(logits, labels, **how)
-    return value.detach(), torch.autograd.grad(value.sum(), logits)[0]

@@ -7,28 +7,29 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from calls import value_and_gradient
 from every_loss import CASES, EVERY, N_CLASSES, build, every_loss
 from reference import definitions
 from reference.definitions import allowed
 
 
 def maps():
-    """Two images of four pixels: few enough for all rankings to be enumerated."""
+    """Return two images of four pixels, few enough to enumerate all rankings."""
     generator = torch.Generator().manual_seed(3)
     pred = torch.randn(2, N_CLASSES, 2, 2, generator=generator) * 3
     return dict(pred=pred, target=torch.tensor([[[0, 1], [2, 3]], [[4, 0], [1, 1]]]))
 
 
 def boxes():
-    """The same numbers without a position."""
+    """Return the same numbers as items without a position."""
     call = maps()
     return dict(pred=call['pred'].movedim(1, -1).reshape(-1, N_CLASSES), target=call['target'].flatten())
 
 
+# MMPretrain calls as MMDetection does, without weights.
 FORMS: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]], dict[str, Any]]]] = {
     'mmseg': (maps, lambda call: dict(weight=None, ignore_index=255) | call),
     'mmdet': (boxes, lambda call: dict(weight=_ones(call), avg_factor=7.0, reduction_override=None) | call),
-    'mmpretrain': (boxes, lambda call: dict(avg_factor=8) | call),
 }
 
 
@@ -38,7 +39,7 @@ def _ones(call):
 
 
 def changed(**how):
-    """A change of the call, argument by argument."""
+    """Return a change of the call, argument by argument."""
     return lambda call: call | {name: change(call) for name, change in how.items()}
 
 
@@ -65,14 +66,14 @@ def fill(value, index):
 
 
 def ruled_out(call, which):
-    """-inf for some classes of each item."""
+    """Set the scores of some classes of each item to -inf."""
     is_own = F.one_hot(call['target'], N_CLASSES).movedim(-1, 1).bool()
     mask = is_own.roll(1, 1) if which == 'another' else ~is_own
     return call | dict(pred=call['pred'].masked_fill(mask, -math.inf))
 
 
 def unseen(value):
-    """An item that is ignored has scores that are no numbers."""
+    """Return a change that gives an ignored item this score."""
 
     def change(call):
         scores, labels = call['pred'].clone(), call['target'].clone()
@@ -134,10 +135,8 @@ VALUES = {
 every_form = pytest.mark.parametrize('form', FORMS)
 
 
-def value_and_gradient(loss, call):
-    scores = call['pred'].detach().requires_grad_()
-    value = loss(**(call | dict(pred=scores)))
-    return value.detach(), torch.autograd.grad(value, scores)[0]
+def without_pred(call):
+    return {name: argument for name, argument in call.items() if name != 'pred'}
 
 
 def by_definition(name, args, call):
@@ -155,10 +154,12 @@ def test_every_loss_has_a_definition():
 def test_the_value_is_that_of_the_definition(name, args, form, values):
     data, how = FORMS[form]
     call = how(VALUES[values](data()))
-    value, gradient = value_and_gradient(build(name, args), call)
+    value, gradient = value_and_gradient(build(name, args), call['pred'], **without_pred(call))
     read, expected = by_definition(name, args, call)
     assert math.isclose(value, expected, rel_tol=0, abs_tol=allowed(name, args, read, expected))
+    assert value.shape == ()
     seen = torch.tensor(read.mass > 0)
+    assert seen.any() or value == 0
     of_item = (gradient.flatten(2) if gradient.dim() > 2 else gradient.t().unsqueeze(0)).movedim(1, -1)
     assert of_item[seen].isfinite().all()
     if 'where it is ignored' not in values:  # The softmax of NaN has a gradient of NaN, as in cross-entropy.
@@ -178,11 +179,11 @@ NO_NUMBERS = {
 @pytest.mark.parametrize('scores', NO_NUMBERS)
 @every_form
 @every_loss
-def test_what_is_no_number_is_shown_or_has_its_value(name, args, form, scores):
+def test_nan_and_infinity_give_nan_infinity_or_the_value_of_the_definition(name, args, form, scores):
     """Never a number that is not the definition's: where that is none, NaN or an infinity."""
     data, how = FORMS[form]
     call = how(pred(NO_NUMBERS[scores])(data()))
-    value, _ = value_and_gradient(build(name, args), call)
+    value, _ = value_and_gradient(build(name, args), call['pred'], **without_pred(call))
     if 'NaN' in scores:
         assert value.isnan()
     elif value.isfinite():
@@ -191,7 +192,7 @@ def test_what_is_no_number_is_shown_or_has_its_value(name, args, form, scores):
 
 
 def no_room(call):
-    """A target with one item too many."""
+    """Return a target with one item too many."""
     return torch.cat([call['target'], call['target'][:1]])
 
 
@@ -234,9 +235,18 @@ ERRORS = {
 def test_mistakes_are_named(name, args, form, mistake):
     data, how = FORMS[form]
     parameter, error, change = ERRORS[mistake]
-    call = how(data())
-    with pytest.raises(error, match=f'`{parameter}`'):
-        build(name, args)(**change(call))
+    call = change(how(data()))
+    with pytest.raises(error, match=f'`{parameter}`') as raised:
+        build(name, args)(**call)
+    assert any(each in str(raised.value) for each in shown(call[parameter])), raised.value
+
+
+def shown(argument):
+    """Return the facts about an argument, one of which an error has to show."""
+    if not isinstance(argument, torch.Tensor):
+        return [repr(argument), type(argument).__name__]
+    ends = [argument.min().item(), argument.max().item()] if not argument.is_complex() else []
+    return [str(tuple(argument.shape)), str(argument.dtype).removeprefix('torch.'), *map(str, ends)]
 
 
 TOO_FEW = {'k': lambda k: k, 'class_weight': lambda weights: len(weights) - 1, 'classes': max}

@@ -2,13 +2,15 @@
 
 import needs_openmmlab  # noqa: F401  isort: skip
 
-import importlib
 import json
 import re
 from pathlib import Path
 
 import pytest
 import torch
+from benchmarks.determinism import listed, with_determinism, without_determinism
+from benchmarks.operations import operations
+from calls import step_after_training_batch
 from every_loss import N_CLASSES, build, every_loss, every_loss_but
 
 ROOT = Path(__file__).parents[2]
@@ -28,7 +30,7 @@ def _deterministic():
 
 
 def steps_of(loss, side, n=3):
-    """Values and gradients of several steps."""
+    """Return values and gradients of several steps."""
     generator = torch.Generator().manual_seed(0)
     found = []
     for _ in range(n):
@@ -37,8 +39,7 @@ def steps_of(loss, side, n=3):
         labels[:, : side // 8] = 255
         value = loss(logits, labels)
         value.backward()
-        if hasattr(loss, 'step'):
-            loss.step()
+        step_after_training_batch(loss)
         found += [value.detach(), logits.grad]
     return found
 
@@ -52,19 +53,10 @@ def test_every_loss_is_the_same_twice(name, args):
     assert all(map(torch.equal, once, again))
 
 
-@pytest.fixture(scope='module')
-def tool():
-    """Imports what tools/benchmark.py is made of, as it does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / 'tools'))
-        yield importlib.import_module
-
-
-def on_cuda(tool, step):
-    """The operators of a step that are deterministic on request, and those that raise an error."""
-    found = tool('benchmarks.operations').operations(step, answer=0).found
-    determinism = tool('benchmarks.determinism')
-    return determinism.with_determinism(found), determinism.without_determinism(found)
+def on_cuda(step):
+    """Return the operators of a step that are deterministic on request, and those that raise an error."""
+    found = operations(step, answer=0).found
+    return with_determinism(found), without_determinism(found)
 
 
 def meta(*shape, dtype=torch.float32):
@@ -90,29 +82,26 @@ def meta(*shape, dtype=torch.float32):
             ([], ['nll_loss2d']),
         ),
         (lambda: meta(5).gather(0, meta(3, dtype=torch.long)), ([], [])),
-        (
-            lambda: meta(5).requires_grad_().gather(0, meta(3, dtype=torch.long)).sum().backward(),
-            (['scatter_add'], []),
-        ),
+        (lambda: meta(5).requires_grad_().gather(0, meta(3, dtype=torch.long)).sum().backward(), (['scatter_add'], [])),
         (lambda: meta(5).sort().values.sum(), ([], [])),
     ],
 )
-def test_operators_are_told_apart_by_the_list_of_torch(tool, step, expected):
-    assert on_cuda(tool, step) == expected
+def test_operators_are_classified_by_the_lists_of_torch(step, expected):
+    assert on_cuda(step) == expected
 
 
-def test_the_lists_of_torch_are_read(tool):
-    on_request, raising = tool('benchmarks.determinism').listed()
+def test_the_lists_of_torch_are_read():
+    on_request, raising = listed()
     assert {'scatteradd', 'indexadd', 'gather', 'indexput'} <= on_request.keys()
     assert {'cumsum', 'nllloss', 'histc', 'bincount', 'median'} <= raising.keys()
 
 
 @every_loss_but('DirectAPLoss')
-def test_the_documentation_names_what_each_setting_uses(tool, name, args):
+def test_the_documentation_names_the_operators_of_each_setting(name, args):
     """The table of docs/distributed.md, which is filled from these rows."""
     rows = json.loads((ROOT / 'benchmarks' / 'launches.json').read_text())['table']
     rows = [row for row in rows if re.split(r'[ ,]', row['candidate'])[0] == name]
     logits, labels = meta(2, N_CLASSES, 64, 64).requires_grad_(), meta(2, 64, 64, dtype=torch.long)
-    found = on_cuda(tool, lambda: build(name, args).to('meta')(logits, labels).backward())
-    for operators, column in zip(found, ('deterministic on request', 'raise an error'), strict=True):
-        assert set(operators) <= {operator for row in rows for operator in row[column].split(', ')}
+    found = on_cuda(lambda: build(name, args).to('meta')(logits, labels).backward())
+    for names, column in zip(found, ('deterministic on request', 'raise an error'), strict=True):
+        assert set(names) <= {operator for row in rows for operator in row[column].split(', ')}

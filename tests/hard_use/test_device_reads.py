@@ -9,6 +9,7 @@ from collections import Counter, OrderedDict
 import pytest
 import torch
 import torch.nn.functional as F
+from calls import step_after_training_batch
 from every_loss import EVERY, N_CLASSES, build, every_loss_but, items, pixels
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
@@ -54,12 +55,11 @@ def calls():
 
 
 def two_steps(loss, logits, labels, how):
-    """Something is kept after the first."""
+    """Run two steps, the second of which may use a state of the first."""
     for _ in range(2):
         logits = logits.detach().requires_grad_()
         loss(logits, labels, **how).backward()
-        if hasattr(loss, 'step'):
-            loss.step()
+        step_after_training_batch(loss)
 
 
 @pytest.mark.parametrize('call', calls())
@@ -118,7 +118,7 @@ def hub(monkeypatch):
         ('SMeasureLoss', dict(measure='auc_pr', anchors=2), 3),
     ],
 )
-def test_only_what_is_logged_is_read_while_a_runner_trains(name, args, reads, hub):
+def test_only_logged_values_are_read_while_a_runner_trains(name, args, reads, hub):
     loss = build(name, args)
     logits, labels, _ = elsewhere('pixels')
     for iteration in range(3):

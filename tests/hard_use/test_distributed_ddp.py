@@ -3,34 +3,19 @@
 With every parameter used in each step, DDP is tested in `test_distributed_losses`.
 """
 
-import importlib
-import sys
-
 import pytest
 import torch
-from hard_use.distributed_scenes import DATA as EACH_DATA
-from hard_use.distributed_scenes import (
-    NAN,
-    Network,
-    assert_close,
-    built,
-    gradient_of,
-    losses_in,
-    shards_of,
-    union,
-    value_of,
-)
-from processes import ROOT, find_as_a_process, found_by_ranks
+from benchmarks.traffic import Collectives
+from distributed_scenes import DATA as EACH_DATA
+from distributed_scenes import NAN, Network, assert_close, built, gradient_of, losses_in, shards_of, union, value_of
+from processes import find_as_a_process, found_by_ranks
 from torch import distributed, nn
 from torch.nn.parallel import DistributedDataParallel
 
 LOSSES = [*losses_in('world')]
 DATA = 'pixels, nothing valid on the last process'
 N_STEPS = 3
-WAYS = {
-    'some parameters are not used': dict(find_unused_parameters=True),
-    'static graph': dict(static_graph=True),
-}
+WAYS = {'some parameters are not used': dict(find_unused_parameters=True), 'static graph': dict(static_graph=True)}
 SEVERAL = ['LovaszSoftmaxLoss {}', 'LossMaxPooling {}']
 
 
@@ -43,7 +28,7 @@ class WithUnused(Network):
 
 
 def ordinary(logits, labels, weights):
-    """A sum over pixels, of which DDP takes the mean over processes."""
+    """Compute a sum over pixels, of which DDP takes the mean over processes."""
     return nn.functional.cross_entropy(logits, labels, ignore_index=255, reduction='sum') / 100
 
 
@@ -59,7 +44,7 @@ class Several(nn.Module):
 
 
 def steps(model, loss, shards):
-    """The gradients of some steps."""
+    """Return the gradients of several steps."""
     found = []
     for shard in shards:
         model.zero_grad()
@@ -69,7 +54,7 @@ def steps(model, loss, shards):
 
 
 def accumulated(model, loss, shards):
-    """The gradient of all of them, as MMEngine accumulates them: only the last one is exchanged."""
+    """Return the gradient accumulated over all shards. Only the last one is reduced over processes, as in MMEngine."""
     model.zero_grad()
     with model.no_sync():
         for shard in shards[:-1]:
@@ -89,12 +74,10 @@ def find(rank):
     plain = DistributedDataParallel(Network())
     found |= {('accumulated', loss): accumulated(plain, built(loss, 'world'), shards) for loss in LOSSES}
     found['several'] = steps(plain, Several('world'), shards)
-    sys.path.insert(0, str(ROOT / 'tools'))
-    traffic = importlib.import_module('benchmarks.traffic')
     for data in (*EACH_DATA, NAN):
         features, labels, weights = shards_of(data, n)[rank]
         for loss in LOSSES:
-            with traffic.Collectives() as recorded:
+            with Collectives() as recorded:
                 value = value_of(built(loss, 'world'), Network(), (features, labels, weights))
                 value.backward()
             found['exchanges', data, loss] = value.detach(), [tuple(each) for each in recorded.found]
@@ -107,7 +90,7 @@ def found(request, tmp_path_factory):
 
 
 def of_one_process(loss, n):
-    """The gradients of the unions, one for each step."""
+    """Return the gradients of the unions, one for each step."""
     return steps(Network(), loss, [union(shards_of(DATA, n, i)) for i in range(N_STEPS)])
 
 
@@ -145,7 +128,7 @@ def test_every_process_takes_part_in_the_same_exchanges(found, data, loss):
 
 
 @pytest.mark.parametrize('loss', LOSSES)
-def test_what_is_no_number_on_one_process_is_hidden_from_none(found, loss):
+def test_nan_on_one_process_is_nan_on_all(found, loss):
     assert all(of_rank['exchanges', NAN, loss][0].isnan() for of_rank in found)
 
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import pytest
-from hard_use.distributed_scenes import Network, built, shards_of, value_of
+from distributed_scenes import Network, built, shards_of, value_of
 from hard_use.dying_rank import WAYS, happens
 from processes import ROOT, a_free_port, join_the_others, started
 from torch import distributed
@@ -23,7 +23,7 @@ SUMS, ITEMS = 'LovaszSoftmaxLoss {}', 'DirectAPLoss {}'
 
 
 def train() -> None:
-    """A loop without any care for what may happen to rank 1 in its third step."""
+    """Train in a bare loop, in which rank 1 fails in the third step."""
     rank, _, (way, loss) = join_the_others(SECONDS)
     n, model, loss = distributed.get_world_size(), DistributedDataParallel(Network()), built(loss, 'world')
     for step in range(5):

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from every_loss import CASES
-from hard_use.distributed_scenes import (
+from distributed_scenes import (
     DATA,
     Network,
     assert_close,
@@ -15,6 +14,7 @@ from hard_use.distributed_scenes import (
     union,
     value_of,
 )
+from every_loss import CASES
 from processes import find_as_a_process, found_by_ranks
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
@@ -25,7 +25,7 @@ SOME_DATA = ('pixels, uneven', 'pixels, nothing valid on the last process', 'ite
 
 
 def step(model, loss, shard):
-    """The value, and the gradient that the optimiser is given."""
+    """Return the value and the gradient for the optimizer."""
     model.zero_grad()
     value = value_of(loss, model, shard)
     value.backward()
@@ -33,7 +33,7 @@ def step(model, loss, shard):
 
 
 def find(rank):
-    """Of one model, which would tell in the next step of a parameter without a gradient in the last."""
+    """Run steps of one model. DDP raises an error in the next step if a parameter had no gradient."""
     n, model = distributed.get_world_size(), DistributedDataParallel(Network())
     return {
         (scope, loss, data): step(model, built(loss, scope), shards_of(data, n)[rank])

@@ -11,7 +11,7 @@ IDLE = 2
 
 
 def shards_of(case, dtype):
-    """The batches of each process: as many as not, and of other sizes."""
+    """Return the batches of each process, of different numbers and sizes."""
     first, second, third, fourth = case.batches(dtype)
     return [[first], [(second[0][:1], second[1][:1]), third], [], [fourth]]
 
@@ -21,7 +21,7 @@ def find(rank):
 
 
 def of_a_process(case, dtype, rank):
-    """Before and after a reset, as from one epoch to the next, and with the idle one first or last to be asked."""
+    """Return the values before and after a reset."""
     batches = shards_of(case, dtype)[rank]
     metric = case.seen(batches)
     found = [metric.compute()]

@@ -18,12 +18,12 @@ each_sampler = pytest.mark.parametrize('name', SAMPLERS)
 
 
 def first(sampler, n=None):
-    """The image, its class and the place of it, of so many draws or of a pass."""
+    """Return image, class and place of that many draws, or of a pass."""
     return [(int(i), getattr(i, 'cls', None), getattr(i, 'place', None)) for i in itertools.islice(sampler, n)]
 
 
 def told(sampler, n_processes):
-    """Draws before and after an IoU is told, which is after as many in all processes together."""
+    """Return draws before and after an IoU is set, after the same number of draws over all processes."""
     before = first(sampler, TOLD // n_processes)
     sampler.set_iou(IOU)
     return before + first(sampler, (N_DRAWS - TOLD) // n_processes)
@@ -70,14 +70,14 @@ def test_processes_share_one_stream(found, name):
 
 
 @each_sampler
-def test_a_seed_that_nobody_chose_is_that_of_all(found, name):
+def test_a_random_seed_is_equal_on_all_processes(found, name):
     [seed] = {of_rank[name]['seed'] for of_rank in found}
     streams = (of_rank[name]['stream of that seed'] for of_rank in found)
     assert in_turns(streams) == first(SAMPLERS[name](DATA, seed=seed), N_DRAWS)
 
 
 @each_sampler
-def test_passes_are_equally_long_and_go_on_in_the_stream(found, name):
+def test_passes_have_equal_lengths_and_continue_the_stream(found, name):
     n = len(found)
     for of_rank in found:
         assert [len(each) for each in of_rank[name]['passes']] == [-(-7 // n)] * 3
@@ -94,11 +94,11 @@ def test_batches_are_as_many_and_as_large_everywhere(found, name):
         assert of_rank[name]['whole batches'] == [size for size in sizes if size == 2]
 
 
-def test_what_is_told_to_all_makes_one_stream(found):
+def test_an_iou_set_on_all_processes_keeps_one_stream(found):
     assert in_turns(of_rank['told'] for of_rank in found) == told(IoUAdaptiveSampler(DATA, seed=3), 1)
 
 
-def test_any_number_of_processes_goes_on_with_the_state_of_any(found):
+def test_any_number_of_processes_resumes_from_the_state_of_any(found):
     """By the IoU that was told last; where in the stream it stands depends on how many there are."""
     for of_rank in found:
         sampler = IoUAdaptiveSampler(DATA, seed=3)

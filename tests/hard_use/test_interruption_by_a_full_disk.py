@@ -3,6 +3,7 @@
 import sys
 from contextlib import nullcontext
 
+import class_stats as class_stats_tool
 import pytest
 from hard_use.hindrances import full_disk
 
@@ -68,8 +69,6 @@ def test_scenes_are_there_as_a_whole_or_not_at_all(dataset, tmp_path, monkeypatc
 def class_stats(dataset, tmp_path, monkeypatch, pytestconfig):
     """Runs tools/class_stats.py, which leaves a table, numbers and a picture in a folder."""
     monkeypatch.chdir(pytestconfig.rootpath)
-    monkeypatch.syspath_prepend(str(pytestconfig.rootpath / 'tools'))
-    import class_stats
 
     def run(most=None):
         config = 'configs/long_tail_shapes/tiny-unet_ce_lts.py'
@@ -77,10 +76,10 @@ def class_stats(dataset, tmp_path, monkeypatch, pytestconfig):
         sizes = [f'train_dataloader.dataset.{key}' for key in (f'num_images={N_IMAGES}', 'image_size=48')]
         monkeypatch.setattr(sys, 'argv', ['', config, '--out', str(tmp_path / 'out'), '--cfg-options', data, *sizes])
         if most is None:
-            class_stats.main()
+            class_stats_tool.main()
         else:
             with full_disk(most):
-                class_stats.main()
+                class_stats_tool.main()
         return {path.name: path.read_bytes() for path in (tmp_path / 'out').iterdir()}
 
     return run

@@ -40,7 +40,7 @@ def the_file(folder):
 
 
 class TestReadOnly:
-    def test_what_is_there_is_read(self, dataset, place, capfd):
+    def test_existing_files_are_read(self, dataset, place, capfd):
         right = index_classes(dataset, place / 'cache')
         for folder in (place / 'cache', dataset.folder.parent):
             folder.chmod(0o555)
@@ -50,7 +50,7 @@ class TestReadOnly:
             assert len(scenes(dataset.folder.parent)) == 4
         assert capfd.readouterr().err == ''
 
-    def test_what_is_not_there_is_asked_for_elsewhere(self, dataset, place):
+    def test_missing_files_raise_an_error_that_names_the_argument(self, dataset, place):
         (place / 'cache').mkdir(mode=0o555)
         with permissions_bind():
             with pytest.raises(OSError, match=f'Permission denied.*({ANSWER})'):
@@ -169,7 +169,7 @@ class TestManyAtOnce:
         assert builders.read_text().count('\n') == 1
         assert [path.name[:6] for path in sorted((place / 'new').iterdir())] == ['.train', 'train-']
 
-    def test_the_next_goes_on_where_the_builder_dies(self, dataset, place, builders, monkeypatch):
+    def test_another_process_builds_where_the_builder_dies(self, dataset, place, builders, monkeypatch):
         """Seven wait for one that is killed; the second builds."""
 
         def build_once(*arguments):

@@ -39,13 +39,13 @@ def same(first, second):
 
 
 def content(root):
-    """The bytes of each file, without the locks."""
+    """Return the bytes of each file, without the locks."""
     files = (path for path in Path(root).rglob('*') if path.is_file() and path.suffix != '.lock')
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 
 
 def half(self, stream):
-    """Half of an index, on the disk."""
+    """Write half of an index to the disk and kill the process."""
     with tempfile.TemporaryFile() as whole:
         save(self, whole)
         whole.seek(0)

@@ -15,7 +15,7 @@ AGAIN = 'half of the named one'
 
 
 def trials(*arguments):
-    """The trials of the script."""
+    """Run the script and return its trials."""
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *map(str, arguments)],
         env={**os.environ, 'OMP_NUM_THREADS': '1'},

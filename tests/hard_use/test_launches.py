@@ -5,18 +5,20 @@ They are counted as ``tools/benchmark.py launches`` counts them.
 
 import needs_openmmlab  # noqa: F401  isort: skip
 
-import importlib
 import json
 import re
 import sys
 from functools import partial
 from pathlib import Path
 
+import benchmark
 import pytest
 import torch
+from benchmarks.operations import operations
 from every_loss import CASES, N_CLASSES, build
 from torchmetrics import Metric
 
+from benchmarks import launches
 from mmseg_nondecomp import losses, metrics
 
 ROOT = Path(__file__).parents[2]
@@ -62,40 +64,27 @@ SETTINGS = [
 
 
 def fits(args, n_classes):
-    """The same settings for another number of classes."""
+    """Return the same settings for another number of classes."""
     if 'class_weight' not in args:
         return args
     return args | dict(class_weight=[1.0 + i % N_CLASSES for i in range(n_classes)])
 
 
-@pytest.fixture(scope='module')
-def tool():
-    """Imports what tools/benchmark.py is made of, as it does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / 'tools'))
-        yield importlib.import_module
-
-
-@pytest.fixture(scope='module')
-def launches(tool):
-    return tool('benchmarks.launches')
-
-
-def counted(launches, loss, shape):
+def counted(loss, shape):
     return launches.of_loss(loss, *launches.labelled(torch.empty(shape, device='meta')))
 
 
 @pytest.mark.parametrize(('name', 'args'), SETTINGS)
-def test_does_not_depend_on_batch_pixels_and_classes(launches, name, args):
+def test_does_not_depend_on_batch_pixels_and_classes(name, args):
     counts = {
-        size: counted(launches, build(name, fits(args, shape[1])), shape).operations
+        size: counted(build(name, fits(args, shape[1])), shape).operations
         for size, shape in (PIXELS | MORE_CLASSES).items()
     }
     assert len(set(counts.values())) == 1, counts
 
 
 def call(kind, shape):
-    """Logits, labels and what a head adds, without values."""
+    """Return logits, labels and arguments of heads, without values."""
     logits = torch.empty(shape, device='meta', dtype=torch.float16 if kind == 'half precision' else torch.float32)
     labels = torch.empty_like(logits[:, 0], dtype=torch.long)
     weight = torch.empty(labels.shape, device='meta')
@@ -108,14 +97,14 @@ def call(kind, shape):
 
 @pytest.mark.parametrize('kind', ['weights', 'shares', 'half precision'])
 @pytest.mark.parametrize(('name', 'args'), SETTINGS)
-def test_does_not_depend_on_batch_and_pixels_however_it_is_called(tool, name, args, kind):
+def test_does_not_depend_on_batch_and_pixels_however_it_is_called(name, args, kind):
     def step(loss, logits, labels, how):
         loss(logits.requires_grad_(), labels, **how).backward()
 
     counts = []
     for shape in (PIXELS['a few pixels'], PIXELS['all more']):
         once = partial(step, build(name, args).to('meta'), *call(kind, shape))
-        counts.append(tool('benchmarks.operations').operations(once).number)
+        counts.append(operations(once).number)
     assert counts[0] == counts[1]
 
 
@@ -130,14 +119,14 @@ def test_does_not_depend_on_batch_and_pixels_however_it_is_called(tool, name, ar
         (20, (1000, 10_000, 100_000)),
     ],
 )
-def test_does_not_depend_on_the_number_of_labels(launches, name, k, numbers):
-    counts = {n: counted(launches, build(name, dict(k=k)), (256, n)).operations for n in numbers}
+def test_does_not_depend_on_the_number_of_labels(name, k, numbers):
+    counts = {n: counted(build(name, dict(k=k)), (256, n)).operations for n in numbers}
     assert len(set(counts.values())) == 1, counts
 
 
 @pytest.mark.parametrize(('n', 'side'), [(2, 512), (32, 256)])
 @pytest.mark.parametrize('name', LIMITS)
-def test_operations_and_bytes_have_a_limit(launches, name, n, side):
+def test_operations_and_bytes_have_a_limit(name, n, side):
     operations, multiple = LIMITS[name]
     found = launches.of_loss(launches.LOSSES[name](), *launches.pixels(n, side))
     assert found.operations <= operations
@@ -146,16 +135,15 @@ def test_operations_and_bytes_have_a_limit(launches, name, n, side):
 
 @pytest.mark.parametrize('n', [100, 1000, 10_000])
 @pytest.mark.parametrize('name', LIMITS_OF_ITEMS)
-def test_operations_and_bytes_have_a_limit_for_many_labels(launches, name, n):
+def test_operations_and_bytes_have_a_limit_for_many_labels(name, n):
     operations, multiple = LIMITS_OF_ITEMS[name]
-    found = counted(launches, build(name, dict(k=5)), (256, n))
+    found = counted(build(name, dict(k=5)), (256, n))
     assert found.operations <= operations
     assert found.bytes <= multiple
 
 
-def test_counts_are_those_of_what_launches(tool):
-    """No views and allocations, nothing of the host, and what is expanded once."""
-    operations = tool('benchmarks.operations').operations
+def test_only_kernel_launches_are_counted():
+    """No views, no allocations, nothing on the host, and an expanded tensor once."""
     x, row = torch.empty(4, 6, device='meta'), torch.empty(6, device='meta')
 
     def step():
@@ -184,16 +172,14 @@ def test_counts_are_those_of_what_launches(tool):
         lambda x: torch.equal(x, x + 1),
     ],
 )
-def test_what_is_read_back_is_counted_with_an_answer_and_raises_without(tool, read):
-    operations = tool('benchmarks.operations').operations
+def test_reads_from_the_device_are_counted_with_an_answer_and_raise_without(read):
     x = torch.empty(5, device='meta')
     assert operations(lambda: read(x), answer=0).reads == 1
     with pytest.raises(RuntimeError):
         operations(lambda: read(x))
 
 
-def test_values_that_are_read_back_are_the_answer(tool):
-    operations = tool('benchmarks.operations').operations
+def test_values_that_are_read_back_are_the_answer():
     found = []
     operations(lambda: found.append(torch.empty(5, device='meta').sum().item()), answer=7)
     operations(lambda: found.extend(torch.empty(2, device='meta').cpu().tolist()), answer=7)
@@ -201,12 +187,12 @@ def test_values_that_are_read_back_are_the_answer(tool):
 
 
 @pytest.fixture(scope='module')
-def report(tool, tmp_path_factory):
-    """What the command leaves."""
+def report(tmp_path_factory):
+    """The report of the command."""
     folder = tmp_path_factory.mktemp('launches')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, 'argv', ['benchmark.py', 'launches', '--out', str(folder)])
-        tool('benchmark').main()
+        benchmark.main()
     assert [path.name for path in folder.iterdir()] == ['launches.json']
     return json.loads((folder / 'launches.json').read_text())
 
@@ -215,7 +201,7 @@ def names(report, measured):
     return {re.split(r'[ ,]', row['candidate'])[0] for row in report['table'] if row['measured'].startswith(measured)}
 
 
-def test_every_loss_metric_and_hook_that_measures_is_in_the_table(report, launches):
+def test_every_loss_metric_and_hook_that_measures_is_in_the_table(report):
     of_torchmetrics = {'MulticlassJaccardIndex'}
     assert {name for name in names(report, 'loss') if hasattr(losses, name)} == set(losses.__all__)
     assert names(report, 'update of a metric') == set(metrics.__all__) | of_torchmetrics

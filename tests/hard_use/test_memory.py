@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from calls import step_after_training_batch
 from every_loss import CASES, N_CLASSES, build
 
 STEP, LAST = 2_000, 10_000
@@ -24,7 +25,7 @@ LOSSES = [(name, cases[0][1]) for name, cases in CASES.items()] + [
 
 
 class InUse(NamedTuple):
-    """What a process holds."""
+    """Memory of a process."""
 
     kib: int
     """Of resident memory."""
@@ -33,7 +34,7 @@ class InUse(NamedTuple):
 
 
 def in_use():
-    """After all that is not needed was given back."""
+    """Return the memory in use after garbage collection."""
     gc.collect()
     if sys.platform == 'linux':
         ctypes.CDLL(None).malloc_trim(0)
@@ -43,7 +44,7 @@ def in_use():
 
 
 def batches():
-    """Calls of eight sizes."""
+    """Yield batches of eight sizes."""
     generator = torch.Generator().manual_seed(0)
     for n in range(1, 9):
         labels = torch.randint(0, N_CLASSES, (4 * n,), generator=generator)
@@ -52,15 +53,14 @@ def batches():
 
 
 def growth(name, args):
-    """What is in use after each 2 000 iterations."""
+    """Return the memory in use after each 2 000 iterations."""
     loss, calls, found = build(name, args), list(batches()), []
     for iteration in range(1, LAST + 1):
         scores, labels = calls[iteration % len(calls)]
         scores = scores.clone().requires_grad_()
         ids = dict(ids=torch.arange(len(labels))) if args.get('per_example') else {}
         loss(scores, labels, **ids).backward()
-        if hasattr(loss, 'step'):
-            loss.step()
+        step_after_training_batch(loss)
         if iteration % STEP == 0:
             found.append(in_use())
     return found

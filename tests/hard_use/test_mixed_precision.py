@@ -6,7 +6,8 @@ from functools import partial
 
 import pytest
 import torch
-from every_loss import N_CLASSES, assert_same, build, every_loss
+from calls import assert_same, step_after_training_batch
+from every_loss import EVERY, N_CLASSES, build, every_loss
 from mmengine.optim import AmpOptimWrapper, OptimWrapper
 from torch import nn
 
@@ -78,7 +79,7 @@ def scaled_wrapper(monkeypatch):
 
 
 def trained(name, args, wrapper, accumulative_counts, scaled):
-    """What a training leaves: losses, scales, weights and the loss."""
+    """Return losses, scales, weights and the state of the loss after a training."""
     network, loss, losses, scales = Network(), build(name, args), [], []
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
     optimizer = wrapper(
@@ -92,15 +93,14 @@ def trained(name, args, wrapper, accumulative_counts, scaled):
         losses.append(value.detach())
         if scaled or not overflows:  # which is what a scaler is to make of such a step
             optimizer.update_params(value * torch.tensor(torch.inf if overflows else 1.0))
-        if hasattr(loss, 'step'):
-            loss.step()
+        step_after_training_batch(loss)
         if scaled:
             scales.append(optimizer.loss_scaler.get_scale())
     return torch.stack(losses), scales, network.state_dict(), loss.state_dict()
 
 
 @pytest.mark.parametrize('accumulative_counts', [1, 2])
-@every_loss
+@pytest.mark.parametrize(('name', 'args'), [*EVERY, ('LovaszSoftmaxLoss', dict(memory=3))])
 def test_a_scaled_training_is_the_training(name, args, accumulative_counts, scaled_wrapper):
     """With a step that overflows: it is left out, the scale is halved, and what a loss keeps goes on."""
     found = trained(name, args, scaled_wrapper, accumulative_counts, True)
@@ -116,19 +116,12 @@ def test_a_scaled_training_is_the_training(name, args, accumulative_counts, scal
     assert (end - start).norm() > 1e-3 * start.norm()
 
 
-def test_a_memory_goes_on_after_a_step_that_overflows(scaled_wrapper):
-    args = dict(memory=3)
-    found = trained('LovaszSoftmaxLoss', args, scaled_wrapper, 1, True)
-    expected = trained('LovaszSoftmaxLoss', args, OptimWrapper, 1, False)
-    assert_same((found[0], *found[3].values()), (expected[0], *expected[3].values()), rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize('poison', [torch.nan, torch.inf])
 @pytest.mark.parametrize(
     ('name', 'args'),
     [('SMeasureLoss', dict()), ('SMeasureLoss', dict(proxy=False)), ('LovaszSoftmaxLoss', dict(memory=2))],
 )
-def test_what_is_kept_survives_logits_that_overflow(name, args, poison):
+def test_the_state_survives_logits_that_overflow(name, args, poison):
     """The loss shows it, the scaler leaves the step out, and the next one is as good as ever."""
     loss = build(name, args)
     for step in range(6):
@@ -137,8 +130,7 @@ def test_what_is_kept_survives_logits_that_overflow(name, args, poison):
             logits[0, :, 1, 1] = poison
         value = loss(logits.requires_grad_(), labels)
         value.backward()
-        if hasattr(loss, 'step'):
-            loss.step()
+        step_after_training_batch(loss)
         finite = value.isfinite() and logits.grad.isfinite().all()
         assert finite != (step == OVERFLOW)
         assert all(part.isfinite().all() for part in torch.utils._pytree.tree_leaves(loss.state_dict()))

@@ -29,13 +29,10 @@ SCORES = st.one_of(
 
 @st.composite
 def calls(draw, name, args):
-    """The arguments of a call that fit a loss."""
+    """Draw the arguments of a call that fit a loss."""
     n_classes = draw(st.integers(*classes_of(args)))
     shape = draw(
-        st.one_of(
-            st.tuples(st.integers(0, 8)),
-            st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)),
-        )
+        st.one_of(st.tuples(st.integers(0, 8)), st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)))
     )
     if args.get('mode') in ('hinge', 'perceptron') and name == 'DirectAPLoss':  # All rankings are enumerated.
         shape = (shape[0], *(min(length, 2) for length in shape[1:]))
@@ -55,7 +52,7 @@ def calls(draw, name, args):
 
 @st.composite
 def labels(draw, shape, number):
-    """Labels of a type that has room for them, some of them the ignored one."""
+    """Draw labels of a type that can hold them, some of them ignored."""
     dtype = draw(st.sampled_from(INTEGERS))
     ignored = draw(st.sampled_from([None, 100, -1]))
     if ignored == -1 and dtype == torch.uint8:
@@ -68,14 +65,14 @@ def labels(draw, shape, number):
 
 
 def classes_of(args):
-    """The least and the largest number of classes that the arguments allow."""
+    """Return the least and the largest number of classes for the arguments."""
     if 'class_weight' in args:
         return 5, 5
     return max(1, args.get('k', 0) + 1, max(args.get('classes', [0]), default=0) + 1 if 'classes' in args else 1), 6
 
 
 def n_labels(name, args, n_classes):
-    """How many labels mean something: with independent decisions there is one for none of the classes."""
+    """Return the number of valid labels. Independent classes have one more, the background."""
     if name in ('SmoothTopKLoss', 'HardTopKLoss'):
         return n_classes
     if name in ('LovaszHingeLoss', 'SMeasureLoss') and n_classes == 2:

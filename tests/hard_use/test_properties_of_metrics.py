@@ -22,7 +22,7 @@ LABELS = st.one_of(st.integers(0, N_CLASSES - 1), st.just(255))
 
 @st.composite
 def updates(draw):
-    """One to four updates with up to three images of one size."""
+    """Draw one to four updates with up to three images of one size."""
     size = draw(st.integers(1, 2)), draw(st.integers(1, 3))
     found = []
     for n in draw(st.lists(st.integers(0, 3), min_size=1, max_size=4)):

@@ -1,4 +1,4 @@
-"""Whatever a checkpoint holds, no code of it runs, nothing is written, and the interpreter lives on."""
+"""No checkpoint can run code, write a file or crash the interpreter."""
 
 import io
 import random
@@ -33,7 +33,7 @@ def assert_refused(found, path):
 
 @pytest.fixture(scope='module')
 def forged(tmp_path_factory):
-    """What came of each forged checkpoint, and its path."""
+    """The outcome of loading each forged checkpoint, and its path."""
     folder = tmp_path_factory.mktemp('forged')
     paths = {}
     for number, (name, pickle) in enumerate((FORGED | HARMLESS).items()):
@@ -45,7 +45,7 @@ def forged(tmp_path_factory):
 
 
 @pytest.mark.parametrize('name', FORGED)
-def test_what_is_forged_is_refused(forged, name):
+def test_forged_checkpoints_are_refused(forged, name):
     found, path = forged[name]
     assert_refused(found, path)
     assert found['memory'] < 100
@@ -53,7 +53,7 @@ def test_what_is_forged_is_refused(forged, name):
 
 
 @pytest.mark.parametrize('name', HARMLESS)
-def test_what_looks_dangerous_is_bounded(forged, name):
+def test_harmless_checkpoints_take_bounded_memory(forged, name):
     found, _ = forged[name]
     assert found['status'] == 'loaded'
     assert found['memory'] < 100
@@ -61,7 +61,7 @@ def test_what_looks_dangerous_is_bounded(forged, name):
 
 @pytest.fixture(scope='module')
 def evil(tmp_path_factory):
-    """What came of each pickle that would run something, and what its folder holds afterwards."""
+    """The outcome of loading each pickle that would run something, and its path."""
     folder = tmp_path_factory.mktemp('evil')
     paths = {}
     for number, name in enumerate(SHELL):
@@ -73,7 +73,7 @@ def evil(tmp_path_factory):
 
 
 @pytest.mark.parametrize('name', SHELL)
-def test_what_would_run_is_named(evil, name):
+def test_the_function_that_would_run_is_named(evil, name):
     found, path = evil[name]
     assert_refused(found, path)
     module, called = name.split()
@@ -92,14 +92,14 @@ class Runs:
 
 
 def script():
-    """A program of TorchScript."""
+    """Return a program of TorchScript."""
     stream = io.BytesIO()
     torch.jit.save(torch.jit.script(torch.nn.ReLU()), stream)
     return stream.getvalue()
 
 
 def legacy_tar(canary):
-    """A checkpoint as torch 0.1 wrote it."""
+    """Return a checkpoint in the format of torch 0.1."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode='w') as archive:
         for name in ('storages', 'tensors', 'pickle', '../escaped'):
@@ -113,7 +113,7 @@ def legacy_tar(canary):
 
 
 def legacy_zip(canary):
-    """The weights of a legacy checkpoint in an archive, as torch.hub takes them."""
+    """Return a legacy checkpoint in an archive for torch.hub."""
     content, stream = io.BytesIO(), io.BytesIO()
     torch.save(Runs(canary), content, **LEGACY)
     with zipfile.ZipFile(stream, 'w') as archive:
@@ -122,7 +122,7 @@ def legacy_zip(canary):
 
 
 def with_other_sizes(canary):
-    """An archive whose directory says more than there is."""
+    """Return an archive whose directory states sizes beyond its content."""
     stream = io.BytesIO()
     torch.save({'a': torch.ones(100)}, stream)
     content = bytearray(stream.getvalue())
@@ -172,7 +172,7 @@ def test_no_kind_of_archive_runs(archives, name):
 
 
 def whole_checkpoint():
-    """One of everything that a training leaves."""
+    """Return a checkpoint with an object of each kind."""
     loss = SMeasureLoss()
     loss(torch.randn(2, 3, 4, 4).requires_grad_(), torch.randint(0, 3, (2, 4, 4)))
     model = torch.nn.ModuleDict({'conv': torch.nn.Conv2d(1, 2, 3), 'loss': loss})
@@ -187,7 +187,7 @@ def whole_checkpoint():
 
 
 def damaged(content, rng):
-    """The same file with one to sixteen places changed, and now and then without its end."""
+    """Return a copy with one to sixteen places changed, sometimes truncated."""
     content = bytearray(content)
     for _ in range(rng.choice([1, 1, 1, 2, 4, 16])):
         place, kind = rng.randrange(len(content)), rng.randrange(4)
@@ -203,7 +203,7 @@ def damaged(content, rng):
 
 
 def fuzzed(folder, content, number, suffix='pth'):
-    """What came of a file, and of so many damaged copies of it."""
+    """Return the outcomes of loading a file and damaged copies of it."""
     rng = random.Random(0)
     (folder / f'whole.{suffix}').write_bytes(content)
     for copy in range(number):

@@ -1,4 +1,4 @@
-"""What we read is data: no call in the package or in the tools runs it. Ruff's rules S find most such calls."""
+"""No call in the package or in the tools runs data as code. Ruff's rules S find most such calls."""
 
 import ast
 import subprocess
@@ -27,11 +27,11 @@ ALLOWED = {
     ('tools/benchmarks/peers.py', 'import_module'): 'a module that the file names',
     ('tools/benchmarks/metrics.py', 'pickle'): 'measures how large a state is; nothing is read',
 }
-"""What is found where, and why it is no danger."""
+"""Findings by file, each with the reason why it is harmless."""
 
 
 def findings(source):
-    """What could run data, by the names that it has in the source."""
+    """Yield the names of calls in a source that could run data."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             modules = [node.module or ''] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]

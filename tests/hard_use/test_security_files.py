@@ -29,7 +29,7 @@ LAUGHS = ''.join(
 
 
 def index():
-    """Of 50 images with up to six classes."""
+    """Return a class index of 50 images with up to six classes."""
     rng = np.random.default_rng(0)
     images = []
     for size in rng.integers(0, 7, 50):
@@ -46,7 +46,7 @@ def test_no_damage_to_a_class_index_is_taken_for_an_index(tmp_path):
     assert {one['digest'] for one in found.values() if one['status'] == 'loaded'} == {whole['digest']}
 
 
-def test_a_class_index_that_says_to_be_larger_than_it_is(tmp_path):
+def test_a_class_index_with_a_forged_size_is_refused(tmp_path):
     arrays = io.BytesIO()
     index().save(arrays)
     shapes = [(1 << 40,), (1 << 62,), (1 << 32, 1 << 32), (-1,)]
@@ -62,7 +62,7 @@ def test_a_class_index_that_says_to_be_larger_than_it_is(tmp_path):
 
 
 def png(path, width, height):
-    """A gray picture of nothing, as large as wanted, in a small file."""
+    """Write a uniform gray picture of any size in a small file."""
     packer = zlib.compressobj(9)
     row = bytes(1 + width)
     data = b''.join(packer.compress(row) for _ in range(height)) + packer.flush()
@@ -79,7 +79,7 @@ class Animals(BaseSegDataset):
 
     @classmethod
     def get_label_map(cls, new_classes=None):
-        """Whatever the classes are called."""
+        """Return no label map, whatever the names of the classes."""
 
 
 def animals(folder, **settings):
@@ -88,7 +88,7 @@ def animals(folder, **settings):
 
 
 def of_files(folder, *files, classes=('cat', 'dog')):
-    """A data set of these label maps."""
+    """Return a data set of these label maps."""
     data = animals(folder, lazy_init=True, serialize_data=False, metainfo=dict(classes=classes))
     common = dict(img_path='a', label_map=None, reduce_zero_label=False, seg_fields=[])
     data.data_list, data._fully_initialized = [dict(seg_map_path=file, **common) for file in files], True
@@ -153,7 +153,7 @@ def test_names_decide_about_no_file_of_the_cache(folders):
     assert not Path('canary').exists()
 
 
-def test_lists_of_files_are_told_apart_whatever_is_in_their_names(folders):
+def test_lists_of_files_differ_whatever_their_names(folders):
     one, two = (annotations_of(of_files(folders, *files), 2) for files in (['/a\n/b'], ['/a', '/b']))
     assert one.identity() != two.identity()
 
@@ -175,7 +175,7 @@ def test_annotations_define_nothing(tmp_path, entities):
 
 
 def test_results_of_a_comparison_are_data(tmp_path):
-    """What a stopped training has left is not run, whatever it holds."""
+    """Files of a stopped training are never run."""
     from comparison.results import Trained
     from comparison.watch import LAST, PICTURES
 

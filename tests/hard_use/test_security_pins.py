@@ -1,4 +1,4 @@
-"""What the environments are made of is pinned, and nothing is imported that is not."""
+"""All packages of the environments are pinned, and so are all imported packages."""
 
 import ast
 import re
@@ -23,12 +23,12 @@ def lines_of(file):
 
 
 def normal(name):
-    """The name of a distribution, of which there are several spellings."""
+    """Return the normalised name of a distribution."""
     return re.sub(r'[-_.]+', '-', name).lower()
 
 
 def pinned(*names):
-    """The distributions that are pinned in these files of requirements."""
+    """Return the distributions that are pinned in these files of requirements."""
     lines = (line for name in names for line in lines_of(ROOT / 'requirements' / f'{name}.txt'))
     return {normal(found[1]) for line in lines if (found := PIN.fullmatch(line))}
 
@@ -47,7 +47,7 @@ def test_every_requirement_is_one_version(file):
 
 
 def imported(folder):
-    """What the sources of a folder import, by the first part of its name."""
+    """Yield the top-level packages that the sources of a folder import."""
     for path in (ROOT / folder).rglob('*.py'):
         for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
             if isinstance(node, ast.Import):
@@ -57,7 +57,7 @@ def imported(folder):
 
 
 @pytest.mark.parametrize('folder', ['mmseg_nondecomp', 'tools', 'configs', 'docs', 'tests'])
-def test_what_is_imported_is_pinned(folder):
+def test_imported_packages_are_pinned(folder):
     names = set(imported(folder)) - sys.stdlib_module_names - OWN - PEERS
     providers = packages_distributions()
     everywhere = pinned('lock', 'mmpretrain', 'core')

@@ -67,7 +67,7 @@ class Tags(HTMLParser):
 
 
 def training(folder, name, classes):
-    """A training that has ended, of a config and of classes with these names."""
+    """Write a finished training of a config and of classes with these names."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(len(folder.name))
     areas = np.stack([rng.integers(1, 9, (3, 2)), np.full((3, 2), 10)], 1).astype(float)
@@ -92,7 +92,7 @@ def training(folder, name, classes):
 
 
 def report(folder, names):
-    """The page and the Markdown of a comparison of two trainings with these names in every place of a name."""
+    """Return the page and the Markdown of a comparison of two trainings with these names."""
     configs, classes = [f'a {names[0]}', f'b {names[1]}'], [f'c {names[2]}', names[3]]
     trainings = [training(folder / config[0], config, classes) for config in configs]
     page = write_report(Comparison(trainings), folder / 'out', names[0], f'python {names[1]}')
@@ -100,7 +100,7 @@ def report(folder, names):
 
 
 def structure(text):
-    """What Markdown makes of a text: its blocks, and what is in them but for the words."""
+    """Return the structure of a text in Markdown, without its words."""
     tokens = MarkdownIt('commonmark', {'html': True}).enable('table').parse(text)
     found = []
     for token in tokens:
@@ -125,7 +125,7 @@ def test_names_are_text_in_the_report_of_a_comparison(tmp_path, harmless, first)
 
 
 def index_of(names):
-    """Images that hold each class once, the later ones less."""
+    """Return an index of images with all classes, later ones with fewer pixels."""
     rng = np.random.default_rng(0)
     images = [
         ImageClasses(np.arange(len(names)), 1000 // (1 + np.arange(len(names))), 10_000, rng.random((len(names), 2, 2)))
@@ -135,7 +135,7 @@ def index_of(names):
 
 
 def class_stats(name):
-    """What tools/class_stats.py says of classes and of a config with this name, and the lines for a config."""
+    """Return the output of tools/class_stats.py for classes and a config of this name, and the lines for a config."""
     index = index_of([name, f'a {name}', f'{name} b'])
     cfg = Config(dict(train_dataloader=dict(dataset=dict(type='Name', pipeline=[dict(type='Load', path=name)]))))
     stats = statistics(index)

@@ -20,11 +20,11 @@ CHANGES = {
     'one number': lambda value: value.new_zeros((1,) * 6),
     'without end': lambda value: value.new_zeros(()).expand(1 << 40),
 }
-"""What can be wrong with a tensor of a state."""
+"""Ways to damage a tensor of a state."""
 
 
 def seen_by_a_loss(n_steps=2):
-    """An S-measure loss that has seen three batches and taken so many steps."""
+    """Return an S-measure loss after three batches and that many steps."""
     loss = SMeasureLoss(per_example=True)
     generator = torch.Generator().manual_seed(0)
     for step in range(3):
@@ -73,7 +73,7 @@ def test_rows_of_examples_belong_together(change):
 
 
 @pytest.mark.parametrize('n_steps', [0, 1, 2, 3])
-def test_what_was_saved_is_taken(n_steps):
+def test_a_saved_state_is_loaded(n_steps):
     loss, other = seen_by_a_loss(n_steps), SMeasureLoss(per_example=True)
     other.load_state_dict(pickle.loads(pickle.dumps(loss.state_dict())))
     for state in (loss, other):

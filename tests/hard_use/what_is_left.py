@@ -1,4 +1,4 @@
-"""What a training has left, and where that differs from what another one left."""
+"""Files and logs of a training, compared with those of another."""
 
 import json
 from pathlib import Path
@@ -11,7 +11,7 @@ UNLIKE = 'time', 'data_time', 'memory', 'eta', 'last_ckpt', 'experiment_name', '
 
 
 def left_by_train(folder: Path) -> dict[str, Any]:
-    """Of ``tools/train.py``: the last checkpoint, and every value in the log of every step.
+    """Return the last checkpoint of ``tools/train.py`` and all logged values of every step.
 
     In the checkpoint are weights, histograms and multipliers of the losses, the state of the optimizer, the IoU that
     the sampler was told, and the values that were logged.
@@ -33,13 +33,13 @@ def left_by_train(folder: Path) -> dict[str, Any]:
 
 
 def left_by_compare(folder: Path) -> dict[str, Any]:
-    """Of a training of ``tools/compare.py``: its result, with the curve of its validations."""
+    """Return the result of a training of ``tools/compare.py``, with the curve of its validations."""
     [file] = folder.rglob('result.json')
     return json.loads(file.read_text())
 
 
 def compared(expected: dict[str, Any], found: dict[str, Any], was_through: bool = False) -> str:
-    """How two things that were left differ; ``was_through`` if the last checkpoint was there before the last start."""
+    """Compare two trainings; ``was_through`` if the last checkpoint existed before the last start."""
     end = 'the same'
     if was_through and 'logged' in found and not any(key.startswith(f'val {ITERATIONS} ') for key in found['logged']):
         # MMEngine does not make up for a validation that was due when the checkpoint was saved.
@@ -49,7 +49,7 @@ def compared(expected: dict[str, Any], found: dict[str, Any], was_through: bool 
 
 
 def difference(first: Any, second: Any, path: str = '') -> str | None:
-    """Where two things differ first, or None."""
+    """Return the first difference of two objects, or None."""
     if path.rsplit('/', 1)[-1].removeprefix('train/').split(' ')[-1] in UNLIKE:
         return None
     if hasattr(first, '__getstate__') and hasattr(first, '_log_history'):

@@ -73,7 +73,7 @@ BOXES = [torch.tensor([[0.0, 0.0, 32.0, 32.0], [16.0, 16.0, 60.0, 60.0]]), torch
 
 
 @pytest.mark.parametrize('boxes', [BOXES, [BOXES[0], torch.zeros(0, 4)], [torch.zeros(0, 4)] * 2])
-def test_one_call_has_what_the_calls_of_all_levels_had(boxes):
+def test_one_call_equals_the_calls_of_all_levels(boxes):
     stock, ours = head('RetinaHead'), head('AllLevelsRetinaHead')
     expected, found = losses_of(stock, boxes), losses_of(ours, boxes)
     assert len(stock.loss_cls.calls) == 2

@@ -1,27 +1,22 @@
-"""What every registered loss promises, whatever it computes. A new loss joins by its arguments in every_loss.CASES."""
+"""The contract of every registered loss. Values and errors for a table of inputs are in hard_use/test_contract.py."""
 
 import copy
-import math
 import pickle
 
 import pytest
 import torch
 import torch.nn.functional as F
-from every_loss import (
-    CASES,
-    N_CLASSES,
-    WITH_SOFTMAX,
-    assert_same,
-    build,
-    every_loss,
-    every_loss_but,
-    items,
-    pixels,
-    value_and_gradient,
-)
+from calls import assert_same, step_after_training_batch, value_and_gradient
+from every_loss import CASES, EVERY, N_CLASSES, build, every_loss, every_loss_but, items, pixels
 from torch import nn
 
 import mmseg_nondecomp
+
+STATEFUL = [
+    ('LovaszSoftmaxLoss', dict(memory=3)),
+    ('LovaszHingeLoss', dict(memory=3)),
+    ('SMeasureLoss', dict(per_example=True)),
+]
 
 
 def test_every_loss_has_a_case():
@@ -38,43 +33,25 @@ def test_every_loss_is_registered():
     assert registered == {name: getattr(mmseg_nondecomp, name) for name in CASES}
 
 
-CALLS = {
-    'mmseg': lambda loss, x, y: loss(x, y, weight=None, ignore_index=255),
-    'mmseg with a sampler': lambda loss, x, y: loss(x, y, weight=torch.ones(y.shape), ignore_index=255),
-    'mmdet RoI head': lambda loss, x, y: loss(x, y, torch.ones(len(y)), avg_factor=7.0, reduction_override=None),
-    'mmdet anchor head': lambda loss, x, y: loss(x, y, torch.ones(len(y)), avg_factor=7),
-    'mmdet anchor-free head': lambda loss, x, y: loss(x, y, avg_factor=torch.tensor(7.0)),
-    'mmpretrain': lambda loss, x, y: loss(x, y, avg_factor=len(y)),
-    'mmpretrain, mixed labels': lambda loss, x, y: loss(x, F.one_hot(y, N_CLASSES) * 0.9 + 0.02, avg_factor=len(y)),
-    'plain': lambda loss, x, y: loss(x, y),
-}
-
-
-@pytest.mark.parametrize('call', CALLS)
-@every_loss
-def test_call_forms(name, args, call):
-    logits, labels = pixels() if call.startswith('mmseg') else items()
-    value = CALLS[call](build(name, args), logits, labels)
-    value.backward()
-    assert value.shape == ()
-    assert value.isfinite()
-    assert value > 0
-    assert logits.grad.isfinite().all()
-    assert logits.grad.any()
-
-
 @pytest.mark.parametrize('data', [pixels, items])
 @every_loss
-def test_is_never_divided_by_avg_factor(name, args, data):
+def test_value_is_a_positive_scalar_whatever_the_avg_factor(name, args, data):
     loss, (logits, labels) = build(name, args), data()
-    for avg_factor in (1, 1000.0, 0):
+    expected, gradient = value_and_gradient(loss, logits, labels)
+    assert expected.shape == ()
+    assert expected > 0
+    assert gradient.isfinite().all()
+    assert gradient.any()
+    with torch.no_grad():
+        assert torch.equal(loss(logits, labels), expected)
+    for avg_factor in (1, 1000.0, 0, torch.tensor(7.0)):
         for reduction in (None, 'mean'):
             value = loss(logits, labels, avg_factor=avg_factor, reduction_override=reduction)
-            assert torch.equal(value, loss(logits, labels))
+            assert torch.equal(value, expected)
 
 
 @every_loss
-def test_name_and_factor(name, args):
+def test_loss_name_and_loss_weight(name, args):
     assert build(name, args).loss_name.startswith('loss_')
     assert build(name, args | dict(loss_name='loss_of_mine')).loss_name == 'loss_of_mine'
     logits, labels = pixels()
@@ -86,7 +63,7 @@ def test_name_and_factor(name, args):
 
 @pytest.mark.parametrize('way', ['255', 'ignore_index', 'weight', 'weight of probabilities'])
 @every_loss
-def test_ignored_items_do_not_exist(name, args, way):
+def test_ignored_items_change_neither_value_nor_gradient(name, args, way):
     loss = build(name, args)
     logits, labels = pixels(requires_grad=False)
     logits[..., 4:] = 50 * logits[..., 4:].roll(1, 0)
@@ -107,36 +84,6 @@ def test_ignored_items_do_not_exist(name, args, way):
     assert not torch.allclose(expected, loss(logits, labels))
 
 
-@pytest.mark.parametrize('removed', [dict(), dict(weight=torch.zeros(2, 6, 8)), dict(ignore_index=3)])
-@every_loss
-def test_nothing_left_is_an_attached_zero(name, args, removed):
-    logits, labels = pixels()
-    labels = labels if 'weight' in removed else torch.full_like(labels, removed.get('ignore_index', 255))
-    value, gradient = value_and_gradient(build(name, args), logits * 1e3, labels, **removed)
-    assert value == 0
-    assert torch.equal(gradient, torch.zeros_like(logits))
-
-
-@pytest.mark.parametrize('shape', [(0, N_CLASSES), (0, N_CLASSES, 3, 4), (2, N_CLASSES, 0, 4)], ids=str)
-@every_loss
-def test_empty_batch(name, args, shape):
-    labels = torch.zeros(shape[0], *shape[2:], dtype=torch.long)
-    value, gradient = value_and_gradient(build(name, args), torch.zeros(shape), labels)
-    assert value == 0
-    assert gradient.shape == shape
-
-
-@pytest.mark.parametrize('shape', [(1, N_CLASSES), (1, N_CLASSES, 1, 1)], ids=str)
-@every_loss
-def test_one_item(name, args, shape):
-    logits, labels = torch.zeros(shape), torch.zeros(1, *shape[2:], dtype=torch.long)
-    value, gradient = value_and_gradient(build(name, args), logits, labels)
-    assert value.isfinite()
-    assert gradient.isfinite().all()
-    # One item cannot be ranked among those of its class and others.
-    assert gradient[:, 0] < 0 or (name == 'DirectAPLoss' and args.get('per_class', True) and value == 0)
-
-
 @pytest.mark.parametrize(
     'layout',
     [
@@ -148,7 +95,7 @@ def test_one_item(name, args, shape):
     ids=['channels last', 'transposed', 'strided', 'expanded'],
 )
 @every_loss
-def test_memory_layout_does_not_matter(name, args, layout):
+def test_memory_layout_changes_neither_value_nor_gradient(name, args, layout):
     logits, labels = pixels(requires_grad=False)
     logits = layout(logits)
     assert not logits.is_contiguous()
@@ -157,91 +104,26 @@ def test_memory_layout_does_not_matter(name, args, layout):
     assert_same(value_and_gradient(build(name, args), logits, labels), expected)
 
 
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float64])
 @every_loss
-def test_floating_point_types(name, args, dtype):
-    logits, labels = pixels(dtype)
-    value, gradient = value_and_gradient(build(name, args), logits, labels)
-    expected = value_and_gradient(build(name, args), logits.double(), labels)
-    assert value.dtype == torch.promote_types(dtype, torch.float32)
-    assert gradient.dtype == dtype
-    atol = 1e-5 * gradient.abs().max() + torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
-    assert_same((value, gradient), expected, rtol=1e-5 + torch.finfo(dtype).eps, atol=atol)
-
-
-@every_loss
-def test_the_module_may_change_its_type(name, args):
+def test_dtype_of_the_module_does_not_change_the_value(name, args):
     logits, labels = pixels()
     expected = build(name, args)(logits, labels)
     for loss in (build(name, args).half(), build(name, args).double()):
         torch.testing.assert_close(loss(logits, labels), expected)
 
 
+@pytest.mark.parametrize('dtype', [torch.bfloat16, torch.float16])
 @every_loss
-def test_autocast_does_not_make_it_coarse(name, args):
-    logits, labels = pixels()
-    expected = value_and_gradient(build(name, args), logits, labels)
-    with torch.autocast('cpu', torch.bfloat16):
-        assert_same(value_and_gradient(build(name, args), logits, labels), expected)
-
-
-@every_loss
-def test_huge_logits(name, args):
-    logits, labels = pixels()
-    value, gradient = value_and_gradient(build(name, args), logits * 1e30, labels)
-    assert value.isfinite()
-    assert gradient.isfinite().all()
-
-
-@pytest.mark.parametrize(('name', 'args'), WITH_SOFTMAX)
-def test_classes_ruled_out_by_minus_infinity(name, args):
-    logits, labels = pixels(requires_grad=False)
-    other = (labels + 1) % N_CLASSES
-    ruled_out = F.one_hot(other, N_CLASSES).movedim(-1, 1).bool()
-    value, gradient = value_and_gradient(build(name, args), logits.masked_fill(ruled_out, -math.inf), labels)
-    expected = value_and_gradient(build(name, args), logits.masked_fill(ruled_out, -1e4), labels)
-    assert_same((value, gradient), expected)
-
-
-@every_loss
-def test_nan_is_not_hidden(name, args):
-    logits, labels = pixels(requires_grad=False)
-    logits[1, 2, 3, 3] = math.nan
-    assert build(name, args)(logits, labels).isnan()
-    labels[1, 3, 3] = 255
-    assert build(name, args)(logits, labels).isfinite()
-
-
-@pytest.mark.parametrize('dtype', [torch.uint8, torch.int32, torch.int16])
-@every_loss
-def test_integer_types_of_labels(name, args, dtype):
-    logits, labels = pixels()
-    labels[:, 0] = 255
-    assert torch.equal(build(name, args)(logits, labels.to(dtype)), build(name, args)(logits, labels))
-
-
-BAD_CALLS = [
-    ('pred', dict(pred=torch.ones(2, N_CLASSES, 6, 8, dtype=torch.long)), TypeError, 'int64'),
-    ('pred', dict(pred=torch.randn(96)), ValueError, r'\(96,\)'),
-    ('target', dict(target=torch.zeros(2, 6, 8)), ValueError, 'float32'),
-    ('target', dict(target=torch.zeros(2, 6, 7, dtype=torch.long)), ValueError, r'\(2, 6, 7\)'),
-    ('target', dict(target=torch.zeros(2, 1, 6, 8, dtype=torch.long)), ValueError, r'\(2, 1, 6, 8\)'),
-    ('target', dict(target=torch.full((2, 6, 8), -1)), ValueError, '-1'),
-    ('target', dict(target=torch.full((2, 6, 8), N_CLASSES + 1)), ValueError, str(N_CLASSES + 1)),
-    ('target', dict(target=torch.full((2, 6, 8), 255), ignore_index=254), ValueError, '255'),
-    ('weight', dict(weight=torch.ones(2)), ValueError, r'\(2,\)'),
-    ('weight', dict(weight=torch.ones(2, 1, 6, 8)), ValueError, r'\(2, 1, 6, 8\)'),
-    ('weight', dict(weight=torch.full((2, 6, 8), -2.0)), ValueError, '-2'),
-    ('reduction_override', dict(reduction_override='total'), ValueError, 'total'),
-]
-
-
-@pytest.mark.parametrize(('parameter', 'change', 'error', 'found'), BAD_CALLS)
-@every_loss
-def test_bad_calls_are_named(name, args, parameter, change, error, found):
-    logits, labels = pixels()
-    with pytest.raises(error, match=f'`{parameter}`.*{found}'):
-        build(name, args)(**(dict(pred=logits, target=labels) | change))
+def test_autocast_computes_in_float32(name, args, dtype):
+    """Of logits that autocast has rounded: the value is that of float32, the gradient is rounded once."""
+    logits, labels = pixels(dtype)
+    expected = value_and_gradient(build(name, args), logits.float(), labels)
+    with torch.autocast('cpu', dtype):
+        value, gradient = value_and_gradient(build(name, args), logits, labels)
+    assert value.dtype == torch.float32
+    smallest = torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps
+    assert_same((value, gradient), expected, rtol=1e-6 + torch.finfo(dtype).eps / 2, atol=1e-6 + smallest)
+    torch.testing.assert_close(value, expected[0], rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize('leaked', [dict(use_sigmoid=False), dict(avg_non_ignore=True), dict(reduction='mean')])
@@ -259,27 +141,28 @@ def test_unknown_scope_is_named():
             build(name, dict(scope='galaxy'))
 
 
-@pytest.mark.parametrize('duplicate', [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss))])
-@every_loss
-def test_copies_and_saved_states(name, args, duplicate):
-    logits, labels = pixels()
-    loss = build(name, args)
-    other = duplicate(loss)
-    assert torch.equal(other(logits, labels), loss(logits, labels))
-    other.load_state_dict(loss.state_dict())
-    # A checkpoint trained with another loss, say cross-entropy, resumes without missing keys.
-    assert other.load_state_dict({}, strict=False).missing_keys == []
+@pytest.mark.parametrize(('name', 'args'), [*EVERY, *STATEFUL])
+def test_state_is_copied_pickled_saved_and_loaded(name, args):
+    """All four go on as the loss itself, which differs from a new one where it has a state."""
 
+    def value_of_batch(loss, seed):
+        logits, labels = items()
+        how = dict(ids=torch.arange(len(labels))) if args.get('per_example') else {}
+        return loss(logits + torch.arange(N_CLASSES) * seed, labels, **how)
 
-@every_loss_but('DirectAPLoss')  # what is ranked has a size that depends on the labels
-def test_compiles_without_graph_breaks(name, args):
-    torch._dynamo.reset()
-    logits, labels = pixels(requires_grad=False)
-    labels[:, 0] = 255
-    weight = torch.rand(labels.shape).round()
-    compiled = torch.compile(build(name, args), fullgraph=True, backend='aot_eager')
-    expected = value_and_gradient(build(name, args), logits, labels, weight=weight)
-    assert_same(value_and_gradient(compiled, logits, labels, weight=weight), expected)
+    loss, new = build(name, args), build(name, args)
+    for seed in range(3):
+        value_of_batch(loss, seed)
+        step_after_training_batch(loss)
+    loaded = build(name, args)
+    loaded.load_state_dict(copy.deepcopy(loss.state_dict()))
+    others = copy.deepcopy(loss), pickle.loads(pickle.dumps(loss)), loaded
+    expected = value_of_batch(loss, 4)
+    assert all(torch.equal(value_of_batch(other, 4), expected) for other in others)
+    is_stateful = 'memory' in args or name == 'SMeasureLoss'
+    assert torch.equal(value_of_batch(new, 4), expected) != is_stateful
+    if 'memory' not in args:  # A checkpoint of another loss, such as cross-entropy, resumes without missing keys.
+        assert new.load_state_dict({}, strict=False).missing_keys == []
 
 
 @every_loss_but('DirectAPLoss', 'DirectZeroOneLoss')  # their gradient is not that of their value
@@ -292,7 +175,7 @@ def test_gradcheck(name, args):
 
 
 @every_loss
-def test_knows_no_order_of_the_items(name, args):
+def test_order_of_items_does_not_matter(name, args):
     logits, labels = items()
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
     value, gradient = value_and_gradient(build(name, args), logits, labels)

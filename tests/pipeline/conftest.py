@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -26,10 +27,10 @@ TINY = [
 
 @pytest.fixture(scope='session')
 def repeatable():
-    """Options with which a training with LongTailShapes and without workers goes on after a stop as if there was none.
+    """Options with which a resumed training on LongTailShapes equals one without a stop.
 
-    The stock MMEngine needs none: it loads again what was seen, and the same random numbers are drawn. Where samplers
-    can skip it, as on OneDL, crops and flips are drawn anew: nothing in them is left to chance.
+    The stock MMEngine needs none: it loads the seen data again, and the same random numbers are drawn. Samplers of
+    OneDL skip the seen data, and crops and flips are drawn anew. Hence they are made deterministic.
     """
     if not hasattr(InfiniteSampler, 'skip'):
         return []
@@ -39,13 +40,13 @@ def repeatable():
 
 @pytest.fixture(scope='session')
 def scenes(tmp_path_factory):
-    """A folder for LongTailShapes that all tests share."""
+    """A folder for the LongTailShapes of all tests."""
     return tmp_path_factory.mktemp('scenes')
 
 
 @pytest.fixture(scope='session')
 def command_of(scenes):
-    """The command line of a script of tools/ on a few small images, without workers."""
+    """Return the command line of a script of tools/ on a few small images, without workers."""
     data = [f'{part}_dataloader.dataset.data_root={scenes}' for part in ('train', 'val', 'test')]
 
     def command(script, *arguments, options=()):
@@ -58,25 +59,43 @@ def command_of(scenes):
 
 @pytest.fixture
 def environment():
-    """The environment of a script, with what a test has set when it asks."""
+    """Return the environment of a script, with the changes that a test has made."""
     return lambda: {**os.environ, 'OMP_NUM_THREADS': '1', 'PYTHON': sys.executable, 'PORT': str(a_free_port())}
 
 
-@pytest.fixture
-def tool(command_of, environment):
-    """Runs a script of tools/ as a user does, and gives what it printed."""
+@pytest.fixture(scope='session')
+def forks():
+    """A process that runs scripts in forks of itself."""
+    paths = [str(ROOT), str(ROOT / 'tools'), os.environ.get('PYTHONPATH', '')]
+    environment = os.environ | {'OMP_NUM_THREADS': '1', 'PYTHONPATH': os.pathsep.join(filter(None, paths))}
+    command = [sys.executable, str(Path(__file__).with_name('forks.py'))]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True) as process:
+        yield process
+        process.stdin.close()
 
-    def run(script, *arguments, options=(), fails=False):
-        done = subprocess.run(
-            command_of(script, *arguments, options=options),
-            cwd=ROOT,
-            env=environment(),
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert (done.returncode != 0) == fails, done.stdout[-3000:] + done.stderr[-3000:]
-        return done.stdout + done.stderr
+
+@pytest.fixture
+def tool(command_of, environment, request, tmp_path_factory):
+    """Run a script of tools/ and return its output; in a new process, as by a user, where that is asked for."""
+
+    def run(script, *arguments, options=(), fails=False, in_new_process=False):
+        command = command_of(script, *arguments, options=options)
+        output = tmp_path_factory.mktemp('output') / 'output.txt'
+        if in_new_process or script in ('compare.py', 'dist_train.sh', 'dist_test.sh'):
+            with output.open('w') as file:
+                done = subprocess.run(
+                    command, cwd=ROOT, env=environment(), stdout=file, stderr=file, timeout=300, check=False
+                )
+            code = done.returncode
+        else:
+            forks = request.getfixturevalue('forks')
+            call = dict(words=command[1:], cwd=str(ROOT), environment=environment(), output=str(output))
+            forks.stdin.write(json.dumps(call) + '\n')
+            forks.stdin.flush()
+            code = int(forks.stdout.readline())
+        printed = output.read_text()
+        assert (code != 0) == fails, printed[-6000:]
+        return printed
 
     return run

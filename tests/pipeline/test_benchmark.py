@@ -1,20 +1,19 @@
-"""tools/benchmark.py on tiny data: it runs, it measures what it says, and nothing that is registered is left out."""
+"""tools/benchmark.py on tiny data: every registered component is measured, and times and sizes are right."""
 
-import importlib
 import json
 import math
 import sys
 from collections import defaultdict
-from pathlib import Path
 
+import benchmark
 import pytest
 import torch
 from mmengine.registry import DATA_SAMPLERS, HOOKS, METRICS, MODELS, TASK_UTILS
 from torchmetrics import Metric
 
+from benchmarks import busy, lmp, lovasz, lovasz_hinge, measure, overhead, peers, s_measure, scenes, soft_iou, table
 from mmseg_nondecomp import losses, metrics, samplers
 
-TOOLS = Path(__file__).parents[2] / 'tools'
 NAMES = [
     'ap',
     'lmp',
@@ -35,17 +34,8 @@ IN_PROCESSES = ['busy']
 
 
 @pytest.fixture(scope='module')
-def module():
-    """Imports what tools/benchmark.py is made of, as it does."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(TOOLS))
-        yield importlib.import_module
-
-
-@pytest.fixture(scope='module')
-def command(module):
-    """Runs the command in this process."""
-    benchmark = module('benchmark')
+def command():
+    """Run the command in this process."""
 
     def run(*arguments):
         with pytest.MonkeyPatch.context() as patch:
@@ -56,7 +46,7 @@ def command(module):
 
 
 def registered():
-    """The losses, samplers, evaluators and metrics of the package; heads and segmentors are no measures."""
+    """Return the losses, samplers, evaluators and metrics of the package."""
     found = {
         cls
         for registry in (MODELS, DATA_SAMPLERS, TASK_UTILS, METRICS)
@@ -71,7 +61,7 @@ def registered():
 
 @pytest.fixture(scope='module')
 def smoke(command, tmp_path_factory):
-    """The folder of a quick run, and the components of the package that each benchmark has built."""
+    """Run all benchmarks. Return the folder, and the components of the package that each benchmark has built."""
     folder = tmp_path_factory.mktemp('benchmarks')
     built = defaultdict(set)
     for name in NAMES:
@@ -87,34 +77,33 @@ def smoke(command, tmp_path_factory):
     return folder, built
 
 
-def test_all_are_tried_here(module):
-    assert list(module('benchmark').BENCHMARKS) == NAMES
-    assert list(module('benchmark').COUNTS) == COUNTED
-    assert list(module('benchmark').IN_PROCESSES) == IN_PROCESSES
+def test_all_are_tried_here():
+    assert list(benchmark.BENCHMARKS) == NAMES
+    assert list(benchmark.COUNTS) == COUNTED
+    assert list(benchmark.IN_PROCESSES) == IN_PROCESSES
 
 
 @pytest.mark.parametrize('name', NAMES)
-def test_leaves_numbers_a_table_and_a_picture(smoke, module, name):
+def test_leaves_numbers_a_table_and_a_picture(smoke, name):
     folder, _ = smoke
     report = json.loads((folder / f'{name}.json').read_text())
     assert report['metadata']['torch'] == torch.__version__
     assert report['metadata']['quick'] is True
     assert 'mmsegmentation' in report['metadata']['peers']
     assert {'threads', 'load of the machine before', 'seconds'} <= report['metadata'].keys()
-    assert report['table'] == module('benchmarks.table').compact(report['results'])
+    assert report['table'] == table.compact(report['results'])
     assert all(row['median ms'] > 0 and row['rounds'] == 2 for row in report['results'])
     assert (folder / f'{name}.png').read_bytes().startswith(b'\x89PNG')
 
 
 def test_every_registered_loss_sampler_and_metric_has_a_benchmark(smoke):
-    """Of its own: that it is a line of the overhead is not enough."""
+    """A line of the overhead does not count."""
     _, built = smoke
     measured = set().union(*(built[name] for name in NAMES if name != 'overhead'))
     assert not {cls.__name__ for cls in registered() - measured}
 
 
-def test_the_overhead_is_that_of_every_loss_pixel_sampler_and_hook_that_measures(module):
-    overhead = module('benchmarks.overhead')
+def test_the_overhead_is_that_of_every_loss_pixel_sampler_and_hook_that_measures():
     assert {loss['type'] for loss in overhead.LOSSES.values()} >= set(losses.__all__)
     assert {each['type'] for each in overhead.SAMPLERS.values()} >= set(samplers.__all__) & set(TASK_UTILS.module_dict)
     hooks = {each['type'] for each in overhead.HOOKS.values()}
@@ -122,49 +111,52 @@ def test_the_overhead_is_that_of_every_loss_pixel_sampler_and_hook_that_measures
 
 
 @pytest.fixture(scope='module')
-def busy(command, tmp_path_factory):
-    """The report of a quick run beside competing processes."""
+def busy_report(command, tmp_path_factory):
+    """The report of a quick run beside competing processes, which is timed in one setting for all."""
     folder = tmp_path_factory.mktemp('busy')
-    command('busy', '--quick', '--out', folder)
+    with pytest.MonkeyPatch.context() as patch:
+        times = busy.timed_with({}, quick=True)
+        patch.setattr(busy, 'timed_with', lambda variables, quick: times)
+        command('busy', '--quick', '--out', folder)
     assert [path.name for path in folder.iterdir()] == ['busy.json']
     return json.loads((folder / 'busy.json').read_text())
 
 
-def test_every_loss_is_timed_alone_and_beside_competitors_in_each_setting(busy):
-    assert {row['candidate'].split(',')[0] for row in busy['table']} >= set(losses.__all__)
+def test_every_loss_is_timed_alone_and_beside_competitors_in_each_setting(busy_report):
+    assert {row['candidate'].split(',')[0] for row in busy_report['table']} >= set(losses.__all__)
     settings = ('', ' with OMP_WAIT_POLICY=passive', ' with OMP_NUM_THREADS=1')
     columns = ('ms alone', 'beside / alone', 'beside on one core / alone')
-    for row in busy['table']:
+    for row in busy_report['table']:
         assert list(row) == ['candidate', *(column + setting for setting in settings for column in columns)]
         assert all(float(row[column]) > 0 for column in list(row)[1:])
-    assert busy['metadata']['quick'] is True
+    assert busy_report['metadata']['quick'] is True
 
 
-def test_the_number_of_threads_is_that_of_the_setting(module):
-    """Whatever the environment of the caller says."""
+def test_the_number_of_threads_is_that_of_the_setting():
+    """Whatever the environment of the caller."""
     code = 'import json, torch; print(json.dumps(torch.get_num_threads()))'
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('OMP_NUM_THREADS', '7')
-        patch.setattr(module('benchmarks.busy'), 'WORKER', ('-c', code))
-        assert module('benchmarks.busy').timed_with({'OMP_NUM_THREADS': '1'}, quick=True) == 1
-        assert module('benchmarks.busy').timed_with({}, quick=True) != 7
+        patch.setattr(busy, 'WORKER', ('-c', code))
+        assert busy.timed_with({'OMP_NUM_THREADS': '1'}, quick=True) == 1
+        assert busy.timed_with({}, quick=True) != 7
 
 
-def test_a_competitor_ends_with_its_context(module):
-    with module('benchmarks.busy').competitor() as other:
+def test_a_competitor_ends_with_its_context():
+    with busy.competitor() as other:
         with other.at_work():
             assert other.process.poll() is None
         process = other.process
     assert process.poll() is not None
 
 
-def test_a_competitor_ends_with_the_process_that_started_it(module):
-    with module('benchmarks.busy').competitor() as other:
+def test_a_competitor_ends_with_the_process_that_started_it():
+    with busy.competitor() as other:
         other.process.stdin.close()
         assert other.process.wait(timeout=60) == 0
 
 
-def test_is_listed(command, module, capsys, tmp_path):
+def test_is_listed(command, capsys, tmp_path):
     command('--list', '--out', tmp_path / 'nothing')
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed] == [*NAMES, *COUNTED, *IN_PROCESSES]
@@ -178,21 +170,21 @@ def test_an_unknown_name_is_refused(command, capsys, tmp_path):
     assert not (tmp_path / 'nothing').exists()
 
 
-def test_candidates_have_their_turn_in_every_round_and_three_rounds_are_the_least(module):
+def test_candidates_have_their_turn_in_every_round_and_three_rounds_are_the_least():
     turns = []
     steps = {name: lambda name=name: turns.append(name) for name in 'abc'}
-    times = module('benchmarks.measure').in_turns(steps, repeats=30, seconds=0)
+    times = measure.in_turns(steps, repeats=30, seconds=0)
     assert turns == ['a', 'b', 'c'] * 3
     assert {name: len(each) for name, each in times.items()} == dict.fromkeys('abc', 3)
     turns.clear()
-    module('benchmarks.measure').in_turns(steps, repeats=5)
+    measure.in_turns(steps, repeats=5)
     assert len(turns) == 15
 
 
-def test_ratios_are_those_of_the_same_round(module):
-    """A machine that is twice as slow in some rounds changes the times and not the ratios."""
+def test_ratios_are_those_of_the_same_round():
+    """A machine that is twice as slow in some rounds changes times, not ratios."""
     slow = [1.0, 2.0, 1.0, 2.0]
-    first, second = module('benchmarks.measure').summaries({'a': slow, 'b': [3 * time for time in slow]}, 'case')
+    first, second = measure.summaries({'a': slow, 'b': [3 * time for time in slow]}, 'case')
     assert (first['median ms'], second['median ms']) == (1.5, 4.5)
     assert second['time against a'] == 3
     assert second['IQR of that'] == 0
@@ -200,13 +192,13 @@ def test_ratios_are_those_of_the_same_round(module):
     assert second['quartiles ms'] == [3, 6]
 
 
-def test_the_peak_is_that_of_what_is_held_at_a_time(module):
+def test_the_peak_is_that_of_simultaneous_tensors():
     def step():
         for _ in range(3):
             torch.empty(2**18)
         return torch.empty(2**17).add(1)
 
-    peak = module('benchmarks.measure').peak_memory(step)
+    peak = measure.peak_memory(step)
     assert peak == pytest.approx(4 * 2**18, abs=64)  # and the number that is added
 
 
@@ -226,67 +218,67 @@ def rows(exponent, sizes=(10, 100, 1000)):
 
 
 @pytest.mark.parametrize('exponent', [0.0, 1.0, 2.0])
-def test_growth_is_the_power_of_the_size(module, exponent):
-    table = module('benchmarks.table').compact(rows(exponent))
-    assert [row['growth'] for row in table] == [f'items^{exponent:.2f}'] * 2
+def test_growth_is_the_power_of_the_size(exponent):
+    compact = table.compact(rows(exponent))
+    assert [row['growth'] for row in compact] == [f'items^{exponent:.2f}'] * 2
 
 
-def test_a_row_has_all_sizes_and_gaps_where_a_candidate_was_not_timed(module):
-    first, second = module('benchmarks.table').compact([*rows(1.0)[:4], *rows(1.0)[4:5]])
+def test_a_row_has_all_sizes_and_gaps_where_a_candidate_was_not_timed():
+    first, second = table.compact([*rows(1.0)[:4], *rows(1.0)[4:5]])
     assert first['size'] == second['size'] == 'n=10 · n=100 · n=1000'
     assert first['ms'] == '10.0 · 100 · 1000'
     assert second['ms'] == '25.0 · 250 · –'
     assert second['relative'] == '2.50 · 2.50 · –'
-    single = module('benchmarks.table').compact(rows(1.0, sizes=(10,)))
+    single = table.compact(rows(1.0, sizes=(10,)))
     assert all('growth' not in row for row in single)
 
 
 @pytest.mark.parametrize(
     ('value', 'text'),
-    [(0.0123456, '0.0123'), (1.5, '1.50'), (12.34, '12.3'), (1234.5, '1234'), (0.0, '0'), (7, '7'), ('2 %', '2 %')],
+    [
+        (0.0123456, '0.0123'),
+        (1.5, '1.50'),
+        (12.34, '12.3'),
+        (1234.5, '1234'),
+        (0.0, '0'),
+        (7, '7'),
+        ('2 %', '2 %'),
+        (math.nan, 'nan'),
+    ],
 )
-def test_numbers_have_three_digits(module, value, text):
-    assert module('benchmarks.table').number(value) == text
+def test_numbers_have_three_digits(value, text):
+    assert table.number(value) == text
 
 
-def test_what_is_no_number_is_not_hidden(module):
-    assert module('benchmarks.table').number(math.nan) == 'nan'
-
-
-def test_peers_that_are_not_installed_are_left_out(module, monkeypatch):
-    for name in ('peers', 'lovasz', 'lovasz_hinge', 'soft_iou', 's_measure'):
-        part = module(f'benchmarks.{name}')
+def test_peers_that_are_not_installed_are_left_out(monkeypatch):
+    for part in (peers, lovasz, lovasz_hinge, soft_iou, s_measure):
         if hasattr(part, 'find_spec'):
             monkeypatch.setattr(part, 'find_spec', lambda name: None)
-    for name in ('lovasz', 'lovasz_hinge', 'soft_iou', 's_measure'):
-        assert module(f'benchmarks.{name}').peers() == {}
-    peers = module('benchmarks.peers')
+    assert all(part.peers() == {} for part in (lovasz, lovasz_hinge, soft_iou, s_measure))
     assert peers.libauc_peer(3) == peers.difftopk_peer(100, 5) == {}
 
 
-def test_difftopk_is_left_out_where_it_refuses_k(module):
+def test_difftopk_is_left_out_where_it_refuses_k():
     """It looks at the 16 highest scores."""
-    assert module('benchmarks.peers').difftopk_peer(10_000, 20) == {}
+    assert peers.difftopk_peer(10_000, 20) == {}
 
 
-def test_sorting_finds_the_weights_that_it_is_compared_with(module):
-    lmp = module('benchmarks.lmp')
+def test_sorting_finds_the_weights_that_it_is_compared_with():
     values = torch.rand(2, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 5
     ours = lmp.unsorted_weights(values, 1.3, 0.25)
     torch.testing.assert_close(lmp.sorted_weights(values, 1.3, 0.25), ours, rtol=1e-4, atol=1e-8)
 
 
 def of_images(name):
-    """What the losses of kornia mean: each image is a set of its own, and all classes count."""
+    """Return the settings of kornia: each image is a set of its own, and all classes count."""
     return dict(scope='image', classes='all') if 'kornia' in name else {}
 
 
-def test_peers_have_the_value_that_the_package_has(module):
-    """Those that are installed; MMSegmentation always is."""
-    scenes = module('benchmarks.scenes')
+def test_peers_have_the_value_that_the_package_has():
+    """Of the installed peers; MMSegmentation is always there."""
     logits, target = scenes.half_trained((2, 7, 24, 24))
     one_channel, foreground = scenes.foreground((2, 1, 24, 24))
-    softmax, hinge = (module(f'benchmarks.{name}').peers() for name in ('lovasz', 'lovasz_hinge'))
+    softmax, hinge = lovasz.peers(), lovasz_hinge.peers()
     assert 'LovaszLoss of mmsegmentation' in softmax
     assert 'LovaszLoss of mmsegmentation' in hinge
     for name, peer in softmax.items():
@@ -295,5 +287,5 @@ def test_peers_have_the_value_that_the_package_has(module):
     for name, peer in hinge.items():
         ours = losses.LovaszHingeLoss(bins=None, **of_images(name))
         torch.testing.assert_close(peer(one_channel, foreground), ours(one_channel, foreground))
-    for peer in module('benchmarks.soft_iou').peers().values():
+    for peer in soft_iou.peers().values():
         torch.testing.assert_close(peer(logits, target), losses.SoftIoULoss()(logits, target), rtol=1e-4, atol=1e-5)

@@ -1,12 +1,13 @@
 """tools/class_stats.py: its counts, the numbers that its suggestions follow from, and the lines that it gives."""
 
-import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import class_advice as rules
+import class_stats
 import cv2
 import numpy as np
 import pytest
@@ -25,24 +26,24 @@ CONFIG = ROOT / 'configs' / 'long_tail_shapes' / 'tiny-unet_ce_lts.py'
 NUM_IMAGES = 12
 
 
-def run(*arguments):
-    return subprocess.run(
-        [sys.executable, str(ROOT / 'tools' / 'class_stats.py'), *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, 'OMP_NUM_THREADS': '1'},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
 @pytest.fixture(scope='module')
 def shapes(scenes, tmp_path_factory):
-    """What the tool leaves behind for a few scenes, with the counts that the samplers find again."""
+    """The output of the tool for a few scenes, with a cache for the samplers."""
     folder = tmp_path_factory.mktemp('class_stats')
     options = [f'train_dataloader.dataset.data_root={scenes}', f'train_dataloader.dataset.num_images={NUM_IMAGES}']
-    done = run(CONFIG, '--out', folder, '--cache-dir', folder / 'cache', '--cfg-options', *options)
+    command = [
+        sys.executable,
+        ROOT / 'tools' / 'class_stats.py',
+        CONFIG,
+        '--out',
+        folder,
+        '--cache-dir',
+        folder / 'cache',
+    ]
+    environment = {**os.environ, 'OMP_NUM_THREADS': '1'}
+    done = subprocess.run(
+        [*command, '--cfg-options', *options], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (folder / 'printed.txt').write_text(done.stdout)
     return folder
@@ -60,27 +61,14 @@ def label_maps(shapes, scenes):
 
 
 @pytest.fixture
-def module(monkeypatch):
-    """The tool as a module, in the process of the tests."""
-    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    return importlib.import_module('class_stats')
-
-
-@pytest.fixture
-def rules(module):
-    """The rules behind its suggestions."""
-    return importlib.import_module('class_advice')
-
-
-@pytest.fixture
-def main(module, tmp_path, monkeypatch):
+def main(tmp_path, monkeypatch):
     """Runs the tool in the process of the tests and gives its numbers."""
 
     def run_here(*arguments):
         out = tmp_path / 'out'
         given = [*map(str, arguments), '--out', str(out), '--cache-dir', str(tmp_path / 'cache')]
         monkeypatch.setattr(sys, 'argv', ['class_stats.py', *given])
-        module.main()
+        class_stats.main()
         return json.loads((out / 'class_stats.json').read_text())
 
     return run_here
@@ -120,7 +108,7 @@ def advice(numbers, name):
 
 
 def config_with(numbers, item, base):
-    """The config that a user makes of the lines, beside the one that the tool was given."""
+    """Write a config with the suggested lines beside the given one."""
     path = base.with_name('mine.py')
     path.write_text(f'{numbers["suggestion"]["head"]}\n{item["lines"]}\n')
     cfg = Config.fromfile(path)
@@ -225,7 +213,7 @@ def crop_of(size):
 
 
 @pytest.mark.parametrize('batch_size', [4, 8])
-def test_batches_of_crops_show_about_as_many_classes_as_estimated(rules, index, label_maps, batch_size):
+def test_batches_of_crops_show_about_as_many_classes_as_estimated(index, label_maps, batch_size):
     random = np.random.default_rng(0)
 
     def classes_of_crop():
@@ -238,7 +226,7 @@ def test_batches_of_crops_show_about_as_many_classes_as_estimated(rules, index, 
     assert rules.expected_classes(seen.in_crop, batch_size) == pytest.approx(found, rel=0.05)
 
 
-def test_a_crop_as_large_as_the_image_shows_what_is_in_it(rules, index):
+def test_a_crop_as_large_as_the_image_shows_its_classes(index):
     whole = rules.sightings(index, rules.find_crop(crop_of(128)))
     np.testing.assert_array_equal(whole.in_crop, whole.in_image)
     np.testing.assert_allclose(whole.in_crop_equi, whole.in_image_equi)
@@ -248,7 +236,7 @@ def test_a_crop_as_large_as_the_image_shows_what_is_in_it(rules, index):
 
 
 @pytest.mark.parametrize('batch_size', [1, 4, 16])
-def test_so_many_batches_cover_the_classes_and_one_less_does_not(rules, batch_size):
+def test_so_many_batches_cover_the_classes_and_one_less_does_not(batch_size):
     shown = np.array([1, 0.5, 0.5, 0.05, 0.01])
     batches = rules.batches_until_covered(shown, batch_size)
 
@@ -282,7 +270,7 @@ def test_balanced_classes_get_no_suggestion(main, config_of, capsys):
 
 
 def tailed_maps(n_images=40, n_rare=1):
-    """Class 1 is a small square, in the first images alone; class 2 is one in all of them."""
+    """Return label maps with a small square of class 1 in the first images and of class 2 in all."""
     maps = np.zeros((n_images, 32, 32), np.uint8)
     maps[:n_rare, :3, :3] = 1
     maps[:, -2:, -2:] = 2
@@ -398,7 +386,7 @@ def test_objects_are_counted_where_there_are_no_label_maps(main, tmp_path, monke
         ('this is no Python', [], 'invalid syntax'),
     ],
 )
-def test_mistakes_are_told_in_one_line(main, config_of, capsys, tmp_path, monkeypatch, lines, arguments, message):
+def test_mistakes_are_reported_in_one_line(main, config_of, capsys, tmp_path, monkeypatch, lines, arguments, message):
     monkeypatch.setitem(DATASETS.module_dict, 'Unlabelled', Unlabelled)
     monkeypatch.setitem(DATASETS.module_dict, 'Nothing', Nothing)
     config = config_of(tailed_maps(4), lines)
@@ -423,9 +411,8 @@ def test_a_damaged_label_file_is_named_whichever_process_reads_it(main, config_o
     assert last.startswith(f"class_stats.py: error: Could not read the label file '{file}'")
 
 
-def test_a_missing_config_ends_the_program_with_code_2(tmp_path):
-    done = run(tmp_path / 'nothing.py', '--out', tmp_path / 'out')
-    assert done.returncode == 2
-    assert 'Traceback' not in done.stderr
-    assert 'nothing.py' in done.stderr.splitlines()[-1]
+def test_a_missing_config_is_reported(main, tmp_path, capsys):
+    with pytest.raises(SystemExit, match='2'):
+        main(tmp_path / 'nothing.py')
+    assert 'nothing.py' in capsys.readouterr().err.splitlines()[-1]
     assert not (tmp_path / 'out').exists()

@@ -1,4 +1,4 @@
-"""tools/compare.py as it is used: once, again, stopped and gone on with, and with a mistake in a config."""
+"""tools/compare.py run once, run again, interrupted and resumed, and with a mistake in a config."""
 
 import json
 import os
@@ -12,7 +12,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 CONFIG = 'configs/long_tail_shapes/tiny-unet_{}_lts.py'
-LENGTH = ['train_cfg.max_iters=50', 'param_scheduler.0.end=50', 'val_dataloader.dataset.num_images=2']
+N_ITERATIONS = 30
+LENGTH = [
+    f'train_cfg.max_iters={N_ITERATIONS}',
+    f'param_scheduler.0.end={N_ITERATIONS}',
+    'val_dataloader.dataset.num_images=2',
+]
 
 
 def results_in(out):
@@ -20,7 +25,7 @@ def results_in(out):
 
 
 def wait_until_gone(group):
-    """Until no process of the group is left; those of Python's own end a moment after their parent."""
+    """Wait until no process of the group is left. Processes of Python itself end a moment after their parent."""
     for _ in range(100):
         try:
             os.killpg(group, 0)
@@ -37,7 +42,7 @@ def compared(tmp_path_factory):
 
 @pytest.fixture
 def compare(tool, compared):
-    """Trains two configs, as far as that has not been done."""
+    """Train two configs, unless that has been done."""
 
     def run(out=compared, options=LENGTH, fails=False):
         configs = [CONFIG.format(name) for name in ('ce', 'lovasz-equibatch')]
@@ -46,23 +51,21 @@ def compare(tool, compared):
     return run
 
 
-def test_what_is_done_is_not_done_again(compare, compared):
+def test_finished_trainings_are_not_repeated(compare, compared):
     said = compare()
     assert '2 runs, 0 of them finished before' in said
     assert f'report: {compared / "report.html"}' in said
     before = results_in(compared)
-    assert [trained['iterations'] for trained in before['trainings']] == [50, 50]
+    assert [trained['iterations'] for trained in before['trainings']] == [N_ITERATIONS] * 2
     for trained in before['trainings']:
         points = [point['iteration'] for point in trained['curve']]
-        assert points == list(
-            range(trained['iterations'] // 10, trained['iterations'] + 1, trained['iterations'] // 10)
-        )
+        assert points == list(range(N_ITERATIONS // 10, N_ITERATIONS + 1, N_ITERATIONS // 10))
         assert trained['curve'][-1]['data set'] == trained['mIoU']
     assert '2 runs, 2 of them finished before' in compare()
     assert results_in(compared)['trainings'] == before['trainings']
 
 
-def test_stopped_by_ctrl_c_it_goes_on_to_the_same_result(compare, compared, tmp_path, command_of, environment):
+def test_an_interrupted_training_resumes_to_the_same_result(compare, compared, tmp_path, command_of, environment):
     """Without workers the weights are the same, bit by bit."""
     compare()
     arguments = [CONFIG.format('ce'), '--out', tmp_path]
@@ -83,7 +86,7 @@ def test_stopped_by_ctrl_c_it_goes_on_to_the_same_result(compare, compared, tmp_
 
     process = start()
     deadline = time.monotonic() + 200
-    while not list(folder.glob('iter_*5.pth')):
+    while not list(folder.glob('iter_*.pth')):
         assert process.poll() is None, process.stdout.read()
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -120,7 +123,7 @@ def test_a_training_that_fails_is_named_with_its_output_and_the_others_end(tool,
     assert (tmp_path / 'out' / 'short' / 'tiny-unet_ce_lts' / 'lr' / 'seed0' / 'result.json').exists()
 
 
-def test_mistakes_on_the_command_line_are_told(tool, tmp_path):
+def test_mistakes_on_the_command_line_are_reported(tool, tmp_path):
     ce = CONFIG.format('ce')
     assert 'no such config: configs/nothing.py' in tool('compare.py', ce, 'configs/nothing.py', fails=True)
     (tmp_path / 'tiny-unet_ce_lts.py').write_text('')

@@ -1,9 +1,7 @@
-"""Every shipped config of detection: it loads, builds, and trains on the loss that its name says."""
+"""Every shipped config of detection loads, builds, and trains on the loss in its name."""
 
 from __future__ import annotations
 
-import copy
-import functools
 import json
 import math
 from pathlib import Path
@@ -14,21 +12,20 @@ import torch
 
 pytest.importorskip('mmdet')
 
+from detection_scenes import SIZE, batch
 from mmdet.models.losses import CrossEntropyLoss
 from mmdet.registry import DATASETS, MODELS
-from mmdet.structures import DetDataSample
 from mmdet.utils import register_all_modules
 from mmengine.config import Config
 from mmengine.runner import Runner
-from mmengine.structures import InstanceData
+from shipped_configs import CONFIGS, differences, each, load, stock
 
-from mmseg_nondecomp.datasets.shape_boxes import ShapeBoxes
-from mmseg_nondecomp.heads.all_levels_retina_head import AllLevelsRetinaHead
-from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
+from mmseg_nondecomp import DirectAPLoss
+from mmseg_nondecomp.datasets import ShapeBoxes
+from mmseg_nondecomp.heads import AllLevelsRetinaHead
 
-ROOT = Path(__file__).resolve().parents[2] / 'configs'
 FOLDERS = ('coco', 'shape_boxes', 'voc_detection')
-ALL = sorted(path for folder in FOLDERS for path in (ROOT / folder).glob('*.py'))
+ALL = sorted(path for folder in FOLDERS for path in (CONFIGS / folder).glob('*.py'))
 SHAPES = [path for path in ALL if path.parent.name == 'shape_boxes']
 LARGE = [path for path in ALL if path not in SHAPES]
 AP = [path for path in ALL if 'ap' in path.stem.replace('_', '-').split('-')]
@@ -38,11 +35,6 @@ STOCK = {
     'voc_detection': {'faster-rcnn': 'pascal_voc'},
 }
 """The folders of MMDetection's own configs."""
-SIZE = 64
-
-
-def each(paths: list[Path]) -> pytest.MarkDecorator:
-    return pytest.mark.parametrize('path', paths, ids=[path.relative_to(ROOT).as_posix() for path in paths])
 
 
 @pytest.fixture(autouse=True)
@@ -50,35 +42,14 @@ def _scope():
     register_all_modules(init_default_scope=True)
 
 
-@functools.cache
-def parsed(path: Path) -> Config:
-    return Config.fromfile(path)
-
-
-def load(path: Path) -> Config:
-    return copy.deepcopy(parsed(path))
-
-
-def box_head(model: Any) -> Any:
-    """The head that classifies, or its config."""
-    return model.roi_head.bbox_head if 'roi_head' in model else model.bbox_head
-
-
-def thresholds(model: Any) -> Any:
-    return model.test_cfg.rcnn if 'roi_head' in model else model.test_cfg
-
-
-def stock(path: Path, folder: Path) -> Config:
-    """The config of MMDetection that a config of ours is named after, by way of a file in the folder."""
+def stock_of(path: Path, folder: Path) -> Config:
+    """Return the config of MMDetection that a config is named after."""
     name = path.name.partition('_')[2]
-    directory = STOCK[path.parent.name][name.partition('_')[0]]
-    unchanged = folder / 'unchanged.py'
-    unchanged.write_text(f"_base_ = ['mmdet::{directory}/{name}']")
-    return Config.fromfile(unchanged)
+    return stock(f'mmdet::{STOCK[path.parent.name][name.partition("_")[0]]}/{name}', folder)
 
 
 def build(path: Path) -> Any:
-    """The model without pretrained weights. Large backbones get few channels, and their heads stay as they are."""
+    """Build the model without pretrained weights. Large backbones get few channels."""
     config = load(path).model
     config.backbone.init_cfg = None
     if path in LARGE:
@@ -99,29 +70,11 @@ def scores_weight(model: Any) -> torch.Tensor:
     return head.fc_cls.weight if hasattr(head, 'fc_cls') else head.retina_cls.weight
 
 
-def batch(model: Any, n_objects: tuple[int, ...]) -> dict:
-    """Images of noise in which objects are bright."""
-    generator = torch.Generator().manual_seed(0)
-    images, samples = [], []
-    for n in n_objects:
-        image = torch.randint(0, 100, (3, SIZE, SIZE), generator=generator)
-        corners = torch.randint(0, SIZE // 2, (n, 2), generator=generator)
-        for x, y in corners.tolist():
-            image[:, y : y + 28, x : x + 28] = 250
-        boxes = torch.cat([corners, corners + 28], 1).float()
-        sample = DetDataSample(gt_instances=InstanceData(bboxes=boxes, labels=torch.arange(n)))
-        shape = (SIZE, SIZE)
-        sample.set_metainfo(dict(img_shape=shape, ori_shape=shape, batch_input_shape=shape, scale_factor=(1.0, 1.0)))
-        images.append(image.to(torch.uint8))
-        samples.append(sample)
-    return model.data_preprocessor(dict(inputs=images, data_samples=samples), training=True)
-
-
 def test_there_are_configs():
     assert {path.parent.name for path in ALL} == set(FOLDERS)
     assert len(ALL) >= 6
     assert len(AP) == len(ALL) - 2
-    assert all((ROOT / folder / 'README.md').exists() for folder in FOLDERS)
+    assert all((CONFIGS / folder / 'README.md').exists() for folder in FOLDERS)
 
 
 @each(ALL)
@@ -131,7 +84,6 @@ def test_the_loss_is_the_one_of_the_name(path: Path):
     assert type(loss) is (DirectAPLoss if path in AP else CrossEntropyLoss)
     if path in AP:
         assert (loss.epsilon, loss.mode, loss.scope, loss.per_class) == (0.1, 'positive', 'batch', True)
-        assert thresholds(load(path).model).score_thr == 0.0
     if 'retinanet' in path.name:
         assert type(classifier(model)) is AllLevelsRetinaHead
     n_classes = {'coco': 80, 'shape_boxes': 5, 'voc_detection': 20}[path.parent.name]
@@ -139,32 +91,37 @@ def test_the_loss_is_the_one_of_the_name(path: Path):
 
 
 @each(LARGE)
-def test_large_configs_differ_from_stock_in_what_the_readme_says(path: Path, tmp_path: Path):
-    ours, theirs = load(path), stock(path, tmp_path)
-    ours.pop('custom_imports', None)
+def test_large_configs_differ_from_stock_as_the_readme_says(path: Path, tmp_path: Path):
+    ours, theirs = load(path), stock_of(path, tmp_path)
+    batch_size = ours.train_dataloader.batch_size
+    found = differences(ours.to_dict(), theirs.to_dict())
+    found.pop('custom_imports', None)
+    head, test = ('roi_head.bbox_head', 'rcnn.') if 'faster' in path.name else ('bbox_head', '')
+    expected = {}
     if path in AP:
-        before, after = box_head(theirs.model), box_head(ours.model)
-        loss = after.pop('loss_cls')
-        assert loss == dict(LOSS, epsilon=0.1)
-        assert before.pop('loss_cls').type == ('FocalLoss' if 'retinanet' in path.name else 'CrossEntropyLoss')
-        assert thresholds(theirs.model).pop('score_thr') == 0.05
-        assert thresholds(ours.model).pop('score_thr') == 0.0
+        expected[f'model.test_cfg.{test}score_thr'] = (0.0, 0.05)
         if 'retinanet' in path.name:
-            assert after.pop('type') == 'AllLevelsRetinaHead'
-            assert before.pop('type') == 'RetinaHead'
+            after, before = found.pop('model.bbox_head')
+            assert (after.pop('type'), before.pop('type')) == ('AllLevelsRetinaHead', 'RetinaHead')
+            loss = (after.pop('loss_cls'), before.pop('loss_cls'))
+            assert after == before
+        else:
+            loss = found.pop(f'model.{head}.loss_cls')
+        assert loss[0] == dict(LOSS, epsilon=0.1)
+        assert loss[1]['type'] == ('FocalLoss' if 'retinanet' in path.name else 'CrossEntropyLoss')
         if path.parent.name == 'voc_detection':
-            number = ours.model.train_cfg.rcnn.sampler.pop('num')
-            assert number * ours.train_dataloader.batch_size == 512
-            theirs.model.train_cfg.rcnn.sampler.pop('num')
-    assert ours.to_dict() == theirs.to_dict()
+            number, _ = found.pop('model.train_cfg.rcnn.sampler.num')
+            assert number * batch_size == 512
+    assert found == expected
 
 
-def test_shape_boxes_twins_differ_in_what_the_readme_says():
-    ce, ap = (load(ROOT / 'shape_boxes' / f'tiny-faster-rcnn_{name}_shape-boxes.py') for name in ('ce', 'ap'))
-    assert box_head(ce.model).pop('loss_cls').type == 'CrossEntropyLoss'
-    loss = box_head(ap.model).pop('loss_cls')
-    assert {key: loss[key] for key in LOSS} == LOSS
-    assert ce.to_dict() == ap.to_dict()
+def test_shape_boxes_twins_differ_in_the_loss_alone():
+    ce, ap = (load(CONFIGS / 'shape_boxes' / f'tiny-faster-rcnn_{name}_shape-boxes.py') for name in ('ce', 'ap'))
+    found = differences(ap.to_dict(), ce.to_dict())
+    loss, base = found.pop('model.roi_head.bbox_head.loss_cls')
+    assert not found
+    assert base['type'] == 'CrossEntropyLoss'
+    assert loss.items() >= LOSS.items()
     assert ce.train_dataloader.batch_size * ce.model.train_cfg.rcnn.sampler.num == 512
 
 
@@ -190,7 +147,7 @@ def test_trains_a_step(path: Path):
 
 @each(AP)
 def test_predicts_without_a_threshold(path: Path):
-    """Many boxes of several classes, whatever is added to all scores."""
+    """As many boxes, of several classes, whatever is added to all scores."""
     model = build(path).eval()
     counts = []
     for offset in (0.0, -15.0):
@@ -203,23 +160,6 @@ def test_predicts_without_a_threshold(path: Path):
         assert all(len(found.labels.unique()) > 1 for found in predicted)
         counts.append([len(found.scores) for found in predicted])
     assert counts[0] == counts[1]
-
-
-@each(AP)
-def test_loss_cls_does_not_depend_on_avg_factor(path: Path):
-    model = build(path)
-    loss = classifier(model).loss_cls
-    scores = torch.randn(64, 5, generator=torch.Generator().manual_seed(0), requires_grad=True)
-    labels = torch.arange(64) % 6
-    values, gradients = [], []
-    for avg_factor in (None, 1.0, 1000.0):
-        values.append(loss(scores, labels, torch.ones(64), avg_factor=avg_factor))
-        gradients.append(torch.autograd.grad(values[-1], scores)[0])
-    assert 0 < values[0].item() < loss.loss_weight
-    assert values[0] == values[1] == values[2]
-    assert all(torch.equal(gradients[0], gradient) for gradient in gradients)
-    stock_loss = CrossEntropyLoss(use_sigmoid=False)
-    assert stock_loss(scores, labels % 5, avg_factor=1.0) != stock_loss(scores, labels % 5, avg_factor=1000.0)
 
 
 def test_retinanet_ranks_the_anchors_of_all_levels_at_once():
@@ -235,7 +175,7 @@ def test_retinanet_ranks_the_anchors_of_all_levels_at_once():
 
 @each(SHAPES)
 def test_shape_boxes_train_with_a_runner(path: Path, tmp_path: Path):
-    """20 iterations on few images, with evaluation, as tools/train.py would."""
+    """20 iterations on few images, with evaluation."""
     config = load(path)
     config.work_dir = str(tmp_path)
     config.visualizer.name = str(tmp_path)  # MMEngine keeps one of each name, with its folder

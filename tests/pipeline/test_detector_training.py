@@ -18,17 +18,14 @@ from mmengine.runner import Runner
 from mmseg_nondecomp.datasets.shape_boxes import ShapeBoxes
 
 ROOT = Path(__file__).parents[2]
-CONFIGS = {
-    'faster-rcnn': 'ap_faster-rcnn_r50_fpn_1x_coco.py',
-    'retinanet': 'ap_retinanet_r50_fpn_1x_coco.py',
-}
-ITERATIONS = 20
+CONFIGS = {'faster-rcnn': 'ap_faster-rcnn_r50_fpn_1x_coco.py', 'retinanet': 'ap_retinanet_r50_fpn_1x_coco.py'}
+ITERATIONS = 8
 N_IMAGES = {'train': 8, 'val': 4}
 
 
 @pytest.fixture(scope='module')
 def coco(tmp_path_factory) -> Path:
-    """Generated images and boxes of the first of COCO's classes, the first image of each split without any."""
+    """Write generated images and boxes of COCO's first classes. The first image of each split has no box."""
     root = tmp_path_factory.mktemp('coco')
     (root / 'annotations').mkdir()
     for split, n_images in N_IMAGES.items():
@@ -76,7 +73,7 @@ def test_trains_predicts_and_evaluates(name, coco, tmp_path):
     config.train_dataloader.dataset.filter_cfg = None  # images without objects, too
     for part in ('val', 'test'):
         config[f'{part}_evaluator'].ann_file = str(coco / 'annotations' / 'instances_val2017.json')
-    config.train_cfg = dict(by_epoch=True, max_epochs=ITERATIONS * 2 // N_IMAGES['train'], val_interval=5)
+    config.train_cfg = dict(by_epoch=True, max_epochs=ITERATIONS * 2 // N_IMAGES['train'], val_interval=2)
     config.param_scheduler = []
     config.default_hooks.logger.interval = 1
 

@@ -58,7 +58,7 @@ def test_in_training_validation_and_test(tool, tmp_path, config):
 
 def test_by_two_processes_of_which_one_repeats_an_image(tool, tmp_path, config):
     three = ['test_dataloader.dataset.num_images=3', 'val_dataloader.dataset.num_images=3']
-    tool('dist_train.sh', config, 2, '--work-dir', tmp_path / 'out', options=[*schedule(2), *three])
+    tool('train.py', config, '--work-dir', tmp_path / 'out', options=[*schedule(2), *three])
     checkpoint = tmp_path / 'out' / 'iter_2.pth'
     alone = values(tool('test.py', config, checkpoint, '--work-dir', tmp_path / 'one', options=three))
     both = values(tool('dist_test.sh', config, checkpoint, 2, '--work-dir', tmp_path / 'two', options=three))
@@ -67,6 +67,6 @@ def test_by_two_processes_of_which_one_repeats_an_image(tool, tmp_path, config):
 
 
 def values(log):
-    """What the last line of a test reports."""
+    """Return the values in the last line of a test."""
     line = [line for line in log.splitlines() if 'stock/mIoU' in line][-1]
     return {name: float(value) for name, value in re.findall(r'([\w./]+): ([\d.]+)', line) if 'time' not in name}

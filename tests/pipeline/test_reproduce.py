@@ -1,6 +1,5 @@
-"""The papers' claims that tools/reproduce.py shows, and those that it refutes, on two seeds."""
+"""Claims of the papers that tools/reproduce.py confirms or refutes, on two seeds."""
 
-import importlib
 import json
 import math
 import os
@@ -11,7 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import reproduce as tool
 import torch
+from reproductions import topk_noise
+from reproductions.catalogue import REPRODUCTIONS
+from reproductions.descent import prox_at_distance
+from reproductions.two_pieces import two_pieces
 from scipy.optimize import minimize
 
 ROOT = Path(__file__).parents[2]
@@ -19,23 +23,13 @@ NAMES = ['lovasz-synthetic', 'lovasz-prox']
 PAPERS = ['loss max-pooling', 'Lovász-Softmax', 'S-measures', 'direct loss', 'smooth top-k']
 
 
-def reproduce(*arguments):
-    return subprocess.run(
-        [sys.executable, str(ROOT / 'tools' / 'reproduce.py'), *map(str, arguments)],
-        cwd=ROOT,
-        env={**os.environ, 'OMP_NUM_THREADS': '1'},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-
-
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    """What both leave behind."""
+    """The output of both."""
     path = tmp_path_factory.mktemp('reproduced')
-    done = reproduce(*NAMES, '--seeds', 0, 1, '--out', path)
+    command = [sys.executable, str(ROOT / 'tools' / 'reproduce.py'), *NAMES, '--seeds', '0', '1', '--out', str(path)]
+    environment = {**os.environ, 'OMP_NUM_THREADS': '1'}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (path / 'printed.txt').write_text(done.stdout)
     return path
@@ -51,15 +45,8 @@ def prox(folder):
     return json.loads((folder / 'lovasz-prox.json').read_text())
 
 
-@pytest.fixture
-def experiments(monkeypatch):
-    """Imports a module of tools/reproductions, as tools/reproduce.py does."""
-    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    return lambda name: importlib.import_module(f'reproductions.{name}')
-
-
 def rows_of(report, group, **wanted):
-    """The rows of a table by their first column, those that have the wanted values in others."""
+    """Return the rows with these values, by their first column."""
     rows = [row for row in report['results'][group] if all(row[key] == value for key, value in wanted.items())]
     return {next(iter(row.values())): row for row in rows}
 
@@ -76,50 +63,49 @@ def test_leaves_a_picture_numbers_and_a_table(folder, name):
     assert '|---|' in printed
 
 
-def test_an_unknown_name_is_refused(tmp_path):
-    done = reproduce('lovasz-synthetics', '--out', tmp_path / 'nothing')
-    assert done.returncode != 0
-    assert 'no reproduction is called lovasz-synthetics' in done.stderr
-    assert not (tmp_path / 'nothing').exists()
+@pytest.fixture
+def command(monkeypatch, tmp_path):
+    """Run the command in this process, with an output folder that does not exist."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, 'argv', ['reproduce.py', *arguments, '--out', str(tmp_path / 'nothing')])
+        tool.main()
+
+    return run
+
+
+def test_an_unknown_name_is_refused(command, tmp_path, capsys):
+    with pytest.raises(SystemExit, match='2'):
+        command('lovasz-synthetics')
+    assert 'no reproduction is called lovasz-synthetics' in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize('arguments', [[], ['--list'], [NAMES[0], '--list']])
-def test_without_a_name_and_on_demand_there_is_a_list_and_nothing_is_run(tmp_path, arguments):
-    done = reproduce(*arguments, '--out', tmp_path / 'nothing')
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert not (tmp_path / 'nothing').exists()
-    first = done.stdout.index('lovasz-synthetic (Lovász-Softmax, figure 3; 10 s)\n')
-    assert 'minima of surrogates compared with the minimum of the Jaccard loss' in done.stdout[first:].splitlines()[1]
+def test_without_a_name_and_on_demand_there_is_a_list_and_nothing_is_run(command, tmp_path, capsys, arguments):
+    command(*arguments)
+    assert not list(tmp_path.iterdir())
+    printed = capsys.readouterr().out
+    first = printed.index('lovasz-synthetic (Lovász-Softmax, figure 3; 10 s)\n')
+    assert 'minima of surrogates compared with the minimum of the Jaccard loss' in printed[first:].splitlines()[1]
 
 
-class TestCatalogue:
-    @pytest.fixture
-    def listed(self, monkeypatch):
-        monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-        return importlib.import_module('reproductions.catalogue').REPRODUCTIONS
+def test_all_runs_all(command, monkeypatch, tmp_path):
+    ran = []
+    monkeypatch.setattr(tool, 'run', lambda *arguments: ran.append(arguments))
+    command('--all', '--seeds', '3')
+    assert ran == [(name, [3], tmp_path / 'nothing') for name in REPRODUCTIONS]
 
-    def test_each_says_what_it_shows_and_is_told_from_the_others(self, listed):
-        for entry in listed.values():
-            assert callable(entry.run)
-            assert len(entry.shows) > 40
-            assert entry.shows.endswith(('.', '?'))
-            assert re.fullmatch(
-                r'(direct loss|Lovász-Softmax|loss max-pooling|S-measures|smooth top-k), .+', entry.source
-            )
-            assert re.fullmatch(r'[\d.]+ (s|min)', entry.takes)
-        assert len({entry.shows for entry in listed.values()}) == len(listed)
 
-    def test_each_that_is_published_is_in_the_list(self, listed):
-        published = {path.stem for path in (ROOT / 'benchmarks' / 'reproduce').glob('*.json')}
-        assert published <= set(listed)
-
-    def test_all_runs_all(self, listed, monkeypatch, tmp_path):
-        tool = importlib.import_module('reproduce')
-        ran = []
-        monkeypatch.setattr(tool, 'run', lambda *arguments: ran.append(arguments))
-        monkeypatch.setattr(sys, 'argv', ['reproduce.py', '--all', '--seeds', '3', '--out', str(tmp_path)])
-        tool.main()
-        assert ran == [(name, [3], tmp_path) for name in listed]
+def test_catalogue_describes_every_reproduction():
+    for entry in REPRODUCTIONS.values():
+        assert callable(entry.run)
+        assert len(entry.shows) > 40
+        assert entry.shows.endswith(('.', '?'))
+        assert entry.source.partition(', ')[0] in PAPERS
+        assert re.fullmatch(r'[\d.]+ (s|min)', entry.takes)
+    assert len({entry.shows for entry in REPRODUCTIONS.values()}) == len(REPRODUCTIONS)
+    assert {path.stem for path in (ROOT / 'benchmarks' / 'reproduce').glob('*.json')} <= set(REPRODUCTIONS)
 
 
 def test_only_the_lovasz_hinge_has_its_minimum_near_that_of_the_jaccard_loss(synthetic):
@@ -150,8 +136,8 @@ def test_the_lovasz_hinge_is_not_the_nearest_for_circles_that_fill_the_image(syn
 
 
 @pytest.mark.parametrize('nu', [0.25, 1.0, 4.0])
-def test_the_closed_form_of_the_proximal_point_is_the_solution_of_its_problem(experiments, nu):
-    problem = experiments('two_pieces').two_pieces(torch.tensor(nu, dtype=torch.float64))
+def test_the_closed_form_of_the_proximal_point_is_the_solution_of_its_problem(nu):
+    problem = two_pieces(torch.tensor(nu, dtype=torch.float64))
     generator = np.random.default_rng(0)
     for x, lam in zip(generator.normal(size=(40, 2)), np.exp(generator.normal(size=40)), strict=True):
         # min t + lam/2 |u - x|² over (u, t) above the three pieces
@@ -166,11 +152,11 @@ def test_the_closed_form_of_the_proximal_point_is_the_solution_of_its_problem(ex
         np.testing.assert_allclose(ours.numpy(), solution.x[:2], atol=1e-5)
 
 
-def test_a_proximal_point_is_found_at_a_distance(experiments):
-    problem = experiments('two_pieces').two_pieces(torch.tensor(2.0, dtype=torch.float64))
+def test_a_proximal_point_is_found_at_a_distance():
+    problem = two_pieces(torch.tensor(2.0, dtype=torch.float64))
     x = torch.tensor([[1.0, 0.5], [0.3, 2.0], [-1.0, 1.0]], dtype=torch.float64)
     distance = torch.tensor([[0.4], [0.7], [5.0]], dtype=torch.float64)
-    found = experiments('descent').prox_at_distance(problem, x, distance)
+    found = prox_at_distance(problem, x, distance)
     moved = (found - x).norm(dim=1)
     torch.testing.assert_close(moved[:2], distance[:2, 0], rtol=1e-5, atol=0)
     torch.testing.assert_close(found[2], torch.tensor([-1.0, 0.0], dtype=torch.float64))  # the nearest minimum
@@ -222,8 +208,7 @@ def test_a_small_lambda_moves_the_minimum_of_a_linear_model(prox):
 class TestTopkNoise:
     """The experiment in small; the whole takes minutes."""
 
-    def test_labels_stay_in_their_group(self, experiments):
-        topk_noise = experiments('topk_noise')
+    def test_labels_stay_in_their_group(self):
         for noise in (0.0, 0.4, 1.0):
             given, test = topk_noise.generate(0, noise)
             clean = test.labels
@@ -231,15 +216,13 @@ class TestTopkNoise:
             # One in five of the labels that are replaced is replaced by itself.
             assert (given.labels != clean).float().mean() == pytest.approx(0.8 * noise, abs=0.02)
 
-    def test_both_losses_learn(self, experiments):
-        topk_noise = experiments('topk_noise')
+    def test_both_losses_learn(self):
         for loss in topk_noise.LOSSES.values():
             accuracy = topk_noise.train(0, 0.0, loss, epochs=5)
             assert 30 < accuracy.top1 < accuracy.top5
             assert accuracy.top5 > 80
 
-    def test_what_is_told(self, experiments):
-        topk_noise = experiments('topk_noise')
+    def test_the_sentence_reports_differences(self):
         runs = {
             (noise, name): [topk_noise.Accuracy(10.0 + (name == topk_noise.TOP5) * noise, 50.0)] * 2
             for noise in topk_noise.NOISE

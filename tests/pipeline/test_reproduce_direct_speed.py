@@ -1,27 +1,24 @@
 """Times of rankings and of losses of average precision, in small: that they are taken, told and drawn."""
 
-import importlib
 import math
-from pathlib import Path
 
 import pytest
 import torch
+from reproductions import direct_speed
 
-ROOT = Path(__file__).parents[2]
+from benchmarks import peers
 
 
 @pytest.fixture
 def speed(monkeypatch):
-    """The experiment as tools/reproduce.py imports it, with few items."""
-    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    module = importlib.import_module('reproductions.direct_speed')
+    """The experiment with few items."""
     for name, value in dict(N_POSITIVES=10, N_NEGATIVES=(20, 40), N_ITEMS=(64, 128)).items():
-        monkeypatch.setattr(module, name, value)
-    return module
+        monkeypatch.setattr(direct_speed, name, value)
+    return direct_speed
 
 
 def rows(*milliseconds):
-    """Of the positive update for 1 000, 10 000, ... negatives."""
+    """Return rows of the positive update for 1 000, 10 000, ... negatives."""
     sizes = [10 ** (3 + i) for i in range(len(milliseconds))]
     ratio = 'time against sort of the negatives'
     return [
@@ -68,7 +65,6 @@ def test_the_peer_is_given_probabilities_and_places(speed, monkeypatch, tmp_path
         '        assert index.tolist() == list(range(self.n)) and 0 < preds.min() <= preds.max() < 1\n'
         '        return preds[target == 1].sum()\n'
     )
-    peers = importlib.import_module('benchmarks.peers')
     with monkeypatch.context() as patch:
         for name in ('libauc', 'libauc.losses', 'libauc.utils', 'libauc.losses.auc'):
             patch.delitem(peers.sys.modules, name, raising=False)

@@ -1,64 +1,56 @@
 """The figures and the tilings of the loss max-pooling paper, in small."""
 
-import importlib
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from comparison import pool
 from mmengine.registry import DefaultScope
 from reference import max_pooling as reference
+from reproductions import lmp_tiling, lmp_weights
 
 from mmseg_nondecomp import TiledSegmentor
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def experiments(monkeypatch):
-    """Imports a module of tools/reproductions, as tools/reproduce.py does."""
-    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    return lambda name: importlib.import_module(f'reproductions.{name}')
-
-
 class TestLmpWeights:
-    @pytest.fixture
-    def module(self, experiments):
-        return experiments('lmp_weights')
-
-    def test_the_weights_of_both_panels_are_those_of_algorithm_1(self, module):
+    def test_the_weights_of_both_panels_are_those_of_algorithm_1(self):
         for seed in (0, 1):
-            losses = module.generate(seed)
+            losses = lmp_weights.generate(seed)
             assert torch.equal(losses, losses.sort().values)
-            for setting in (*module.LEFT, *module.RIGHT):
+            for setting in (*lmp_weights.LEFT, *lmp_weights.RIGHT):
                 expected, _ = reference.sorted_weights(losses.numpy(), setting.p, setting.m)
-                assert setting.tau == pytest.approx(float(reference.radii(module.N, setting.p, setting.m)[1]))
-                found = module.weights(losses, setting).numpy()
+                assert setting.tau == pytest.approx(float(reference.radii(lmp_weights.N, setting.p, setting.m)[1]))
+                found = lmp_weights.weights(losses, setting).numpy()
                 np.testing.assert_allclose(found, expected.astype(float), rtol=1e-9, atol=1e-15)
 
-    def test_the_panels_are_the_papers(self, module):
-        assert [(s.p, 3 * s.share) for s in module.LEFT] == [(p, 1) for p in (1, 1.2, 1.4, 1.7, 2, 3, 4, 10, math.inf)]
-        assert [(s.p, s.share) for s in module.RIGHT] == [(1.7, share) for share in (0, 0.1, 0.2, 0.4, 0.8, 1)]
+    def test_the_panels_are_the_papers(self):
+        assert [(s.p, 3 * s.share) for s in lmp_weights.LEFT] == [
+            (p, 1) for p in (1, 1.2, 1.4, 1.7, 2, 3, 4, 10, math.inf)
+        ]
+        assert [(s.p, s.share) for s in lmp_weights.RIGHT] == [(1.7, share) for share in (0, 0.1, 0.2, 0.4, 0.8, 1)]
 
-    def test_no_support_is_the_limit_that_one_item_reaches(self, module):
+    def test_no_support_is_the_limit_that_one_item_reaches(self):
         """Without a bound on the largest weight, Hölder's inequality says which weights are the best."""
-        losses, free = module.generate(0), module.RIGHT[0]
+        losses, free = lmp_weights.generate(0), lmp_weights.RIGHT[0]
         q = free.p / (free.p - 1)
-        gamma = module.N ** (-1 / q)
+        gamma = lmp_weights.N ** (-1 / q)
         best = gamma * (losses / torch.linalg.vector_norm(losses, q)) ** (q - 1)
-        found = module.weights(losses, free)
+        found = lmp_weights.weights(losses, free)
         torch.testing.assert_close(found, best, rtol=1e-10, atol=0)
         assert found.max() < free.tau == pytest.approx(gamma)
 
-    def test_the_ends_are_uniform(self, module):
-        losses = module.generate(0)
-        for setting in (module.LEFT[-1], module.RIGHT[-1]):
-            torch.testing.assert_close(module.weights(losses, setting), torch.full_like(losses, 0.01))
+    def test_the_ends_are_uniform(self):
+        losses = lmp_weights.generate(0)
+        for setting in (lmp_weights.LEFT[-1], lmp_weights.RIGHT[-1]):
+            torch.testing.assert_close(lmp_weights.weights(losses, setting), torch.full_like(losses, 0.01))
 
-    def test_figure_1_shows_the_best_weights_of_the_set(self, module):
-        told = module.set_of_two()
-        losses, weights = (rows.tolist() for rows in module.best_of_two())
+    def test_figure_1_shows_the_best_weights_of_the_set(self):
+        told = lmp_weights.set_of_two()
+        losses, weights = (rows.tolist() for rows in lmp_weights.best_of_two())
         gamma, tau, p = told['γ'], told['τ'], told['p']
         # 1 / n lies on the sphere, the corner on it and on the box.
         for point in ([0.5, 0.5], told['corner']):
@@ -74,8 +66,8 @@ class TestLmpWeights:
         assert weights[0] == pytest.approx(told['corner'])
         assert weights[44] == pytest.approx([0.5, 0.5])
 
-    def test_what_is_told_is_measured(self, module):
-        done = module.reproduce([0, 1])
+    def test_the_sentence_reports_measured_values(self):
+        done = lmp_weights.reproduce([0, 1])
         left, right = (done.results[f'figure 2, {side}'] for side in ('left', 'right'))
         assert done.rows == [*left, *right]
         effective = [row['effective items']['mean'] for row in left]
@@ -84,23 +76,19 @@ class TestLmpWeights:
         assert 'always more as p grows' in done.found
         assert all(row['items with weight']['mean'] >= 100 / 3 for row in left)
         assert all(row['items at full weight']['mean'] <= 100 / 3 for row in left[:-1])
-        turned = module.found(left[::-1], right)
+        turned = lmp_weights.found(left[::-1], right)
         assert 'not always more as p grows' in turned
         assert len(done.figure.axes) == 4 + 2
 
 
 class TestLmpTiling:
     @pytest.fixture
-    def module(self, experiments, monkeypatch, tmp_path):
+    def module(self, monkeypatch, tmp_path):
         """One loss, a training of one step, and two images to predict."""
-        module = experiments('lmp_tiling')
+        module = lmp_tiling
         monkeypatch.setattr(module, 'OUT', tmp_path / 'work_dirs')
         monkeypatch.chdir(ROOT)
-        options = {
-            'train_cfg.max_iters': 1,
-            'train_cfg.val_interval': 1,
-            'default_hooks.checkpoint.interval': 1,
-        }
+        options = {'train_cfg.max_iters': 1, 'train_cfg.val_interval': 1, 'default_hooks.checkpoint.interval': 1}
         for part, number in (('train', 8), ('val', 2), ('test', 2)):
             options |= {
                 f'{part}_dataloader.dataset.data_root': str(tmp_path / 'data'),
@@ -123,7 +111,7 @@ class TestLmpTiling:
         assert all(0 <= run['miou'] <= 100 for run in done.results['runs'])
         assert 'cross-entropy, tiles of 64: side by side ' in done.found
         assert len(done.figure.axes) == 2
-        monkeypatch.setattr(importlib.import_module('comparison.pool'), 'train', None)
+        monkeypatch.setattr(pool, 'train', None)
         [training] = module.trained([0])
         assert training.checkpoint.exists()
         with pytest.raises(TypeError):
@@ -142,7 +130,7 @@ class TestLmpTiling:
             for mine, theirs in zip(model.parameters(), stock.parameters(), strict=True):
                 assert torch.equal(mine, theirs)
 
-    def test_what_is_told(self, module):
+    def test_the_sentence_reports_differences(self, module):
         gain = {module.CUT: 2, module.AVERAGED: 1, module.WHOLE: 3}
         scores = {
             ('cross-entropy', way): [

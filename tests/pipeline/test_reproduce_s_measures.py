@@ -1,21 +1,13 @@
 """The experiments with S-measures, in small."""
 
-import importlib
 import math
-from pathlib import Path
 
 import pytest
 import torch
+from reproductions import s_classifiers, s_digits, s_sky
+from reproductions.catalogue import REPRODUCTIONS
+from reproductions.stacked_linear import StackedLinear
 from torchmetrics.functional.classification import binary_fbeta_score
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-def experiments(monkeypatch):
-    """Imports a module of tools/reproductions, as tools/reproduce.py does."""
-    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    return lambda name: importlib.import_module(f'reproductions.{name}')
 
 
 def shrunk(module, monkeypatch, **values):
@@ -25,21 +17,21 @@ def shrunk(module, monkeypatch, **values):
 
 
 @pytest.fixture
-def classifiers(experiments, monkeypatch):
+def classifiers(monkeypatch):
     """The experiment with few items and steps."""
-    return shrunk(experiments('s_classifiers'), monkeypatch, N_ITEMS=500, N_STEPS=4, BATCH=100)
+    return shrunk(s_classifiers, monkeypatch, N_ITEMS=500, N_STEPS=4, BATCH=100)
 
 
 @pytest.fixture
-def digits(experiments, monkeypatch):
+def digits(monkeypatch):
     """The experiment with few epochs of large batches."""
-    return shrunk(experiments('s_digits'), monkeypatch, N_EPOCHS=2, BATCH=600)
+    return shrunk(s_digits, monkeypatch, N_EPOCHS=2, BATCH=600)
 
 
 @pytest.fixture
-def sky(experiments, monkeypatch):
+def sky(monkeypatch):
     """The experiment with few epochs, images and factors."""
-    module = experiments('s_sky')
+    module = s_sky
     arms = (
         module.BASELINE,
         module.Arm(1e-2),
@@ -55,15 +47,15 @@ def generators(*seeds):
 
 
 class TestStackedLinear:
-    def test_is_a_linear_layer_for_each_network(self, experiments):
-        stacked = experiments('stacked_linear').StackedLinear(4, 3, generators(0, 1))
+    def test_is_a_linear_layer_for_each_network(self):
+        stacked = StackedLinear(4, 3, generators(0, 1))
         features = torch.randn(2, 5, 4)
         for i in range(2):
             alone = torch.nn.functional.linear(features[i], stacked.weight[i].T, stacked.bias[i, 0])
             torch.testing.assert_close(stacked(features)[i], alone)
 
-    def test_starts_in_the_range_of_a_linear_layer(self, experiments):
-        stacked = experiments('stacked_linear').StackedLinear(100, 50, generators(0, 1))
+    def test_starts_in_the_range_of_a_linear_layer(self):
+        stacked = StackedLinear(100, 50, generators(0, 1))
         plain = torch.nn.Linear(100, 50)
         assert stacked.weight.abs().max() <= 0.1
         assert stacked.weight.std().item() == pytest.approx(plain.weight.std().item(), rel=0.1)
@@ -86,7 +78,7 @@ class TestClassifiers:
 
     @pytest.mark.parametrize('variant', ['defaults', 'multipliers by bounds', 'a τ for each example'])
     @pytest.mark.parametrize('measure', ['F_1', 'precision at recall 0.9'])
-    def test_seeds_that_are_trained_at_once_do_not_know_of_each_other(self, classifiers, measure, variant):
+    def test_seeds_trained_at_once_are_independent(self, classifiers, measure, variant):
         settings = {**classifiers.MEASURES[measure].settings, **classifiers.VARIANTS[variant]}
 
         def trained(seeds):
@@ -155,7 +147,7 @@ class TestClassifiers:
         assert 'area under ROC ' in done.found
         assert len(done.figure.axes) == 2
 
-    def test_a_constraint_that_is_missed_is_told(self, classifiers):
+    def test_a_violated_constraint_is_reported(self, classifiers):
         rates = classifiers.Rates(0.5, 0.8, 0.6, 0.7)
         run = classifiers.Run(rates, rates, rates, rates, rates, 1.0)
         kept = run._replace(train=rates._replace(recall=0.9, precision=0.6))
@@ -174,7 +166,7 @@ class TestClassifiers:
 
 
 class TestDigits:
-    def test_sizes_have_two_modes_which_s_tells_apart(self, digits):
+    def test_sizes_have_two_modes_which_s_separates(self, digits):
         given, test = digits.generate([0, 1])
         for items in (given, test):
             sizes = (items.images > 0).sum(2)
@@ -278,6 +270,5 @@ class TestSky:
 
 
 @pytest.mark.parametrize('name', ['s-classifiers', 's-digits', 's-sky'])
-def test_is_known_by_its_name(monkeypatch, name):
-    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    assert callable(importlib.import_module('reproduce').REPRODUCTIONS[name].run)
+def test_is_known_by_its_name(name):
+    assert callable(REPRODUCTIONS[name].run)

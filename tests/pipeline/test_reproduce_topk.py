@@ -1,37 +1,23 @@
 """The algorithms of the smooth top-k paper and the experiments on them, in small."""
 
-import importlib
 import sys
 from importlib.machinery import ModuleSpec
-from pathlib import Path
 from types import ModuleType
 
 import numpy as np
 import pytest
 import torch
 from reference import smooth_topk as reference
+from reproductions import topk_algorithms as algorithms
+from reproductions import topk_speed, topk_stability
 
 from mmseg_nondecomp.functional import log_elementary_symmetric, smooth_topk_loss, topk_marginals
 
-ROOT = Path(__file__).parents[2]
-
 
 @pytest.fixture
-def experiments(monkeypatch):
-    """Imports a module of tools/reproductions, as tools/reproduce.py does."""
-    monkeypatch.syspath_prepend(str(ROOT / 'tools'))
-    return lambda name: importlib.import_module(f'reproductions.{name}')
-
-
-@pytest.fixture
-def algorithms(experiments):
-    return experiments('topk_algorithms')
-
-
-@pytest.fixture
-def stability(experiments, monkeypatch):
+def stability(monkeypatch):
     """The experiment with few labels and temperatures."""
-    module = experiments('topk_stability')
+    module = topk_stability
     monkeypatch.setattr(module, 'N_LABELS', 30)
     monkeypatch.setattr(module, 'ROWS', 3)
     monkeypatch.setattr(module, 'TAUS', (1, 0.01, 1e-36))
@@ -39,9 +25,9 @@ def stability(experiments, monkeypatch):
 
 
 @pytest.fixture
-def speed(experiments, monkeypatch):
+def speed(monkeypatch):
     """The experiment with small batches."""
-    module = experiments('topk_speed')
+    module = topk_speed
     for name, value in dict(BATCH=4, TABLE_SIZES=(20, 30), SIZES=(20, 40), DEGREES=(1, 2), SIZE_OF_DEGREES=20).items():
         monkeypatch.setattr(module, name, value)
     return module
@@ -52,7 +38,7 @@ def draw(*shape, spread=2.0):
 
 
 def oracle(x, k):
-    """Values and gradients of log σ_k for each row."""
+    """Return values and gradients of log σ_k for each row."""
     losses = [reference.log_elementary_symmetric(row, k) for row in x.detach().numpy()]
     return [torch.from_numpy(np.array(part, dtype=np.float64)) for part in zip(*losses, strict=True)]
 
@@ -63,7 +49,7 @@ def close(actual, expected, tolerance=1e-12):
 
 @pytest.mark.parametrize('n', [6, 7, 11])
 @pytest.mark.parametrize('name', ['summation', 'log_summation', 'divide_and_conquer'])
-def test_each_forward_pass_gives_the_polynomials(algorithms, name, n):
+def test_each_forward_pass_gives_the_polynomials(name, n):
     x = draw(3, n)
     found = getattr(algorithms, name)(x.exp() if name == 'summation' else x, 5)
     found = found.log() if name == 'summation' else found
@@ -73,7 +59,7 @@ def test_each_forward_pass_gives_the_polynomials(algorithms, name, n):
 
 
 @pytest.mark.parametrize('k', [1, 2, 5])
-def test_algorithm_2_gives_the_derivatives_where_it_is_stable(algorithms, k):
+def test_algorithm_2_gives_the_derivatives_where_it_is_stable(k):
     x = draw(3, 9, spread=0.5)
     found = algorithms.marginals(x, algorithms.divide_and_conquer(x, k), k)
     assert sorted(found) == [k - 1, k]
@@ -82,7 +68,7 @@ def test_algorithm_2_gives_the_derivatives_where_it_is_stable(algorithms, k):
 
 
 @pytest.mark.parametrize('order', [0, 1, 3])
-def test_the_error_of_the_approximation_is_that_of_proposition_6(algorithms, order):
+def test_the_error_of_the_approximation_is_that_of_proposition_6(order):
     k, (x,) = 2, draw(1, 7)
     e = x.exp().numpy()
     log_sigma = algorithms.log_summation(x, k + order)
@@ -93,7 +79,7 @@ def test_the_error_of_the_approximation_is_that_of_proposition_6(algorithms, ord
     close((found - oracle(x[None], k)[1][0]).abs(), torch.from_numpy(off), 1e-10)
 
 
-def test_the_approximation_is_taken_where_the_recursion_is_unstable_and_only_there(algorithms):
+def test_the_approximation_is_taken_where_the_recursion_is_unstable_and_only_there():
     x = torch.tensor([[3.0, 0.0, 0.5, -1.0, 1.0]], dtype=torch.float64)
     log_sigma = algorithms.log_summation(x, 3)
     alone = algorithms.marginals(x, log_sigma, 2)[2]
@@ -105,7 +91,7 @@ def test_the_approximation_is_taken_where_the_recursion_is_unstable_and_only_the
     assert mixed[0, 0] != alone[0, 0]
 
 
-def test_algorithm_2_loses_its_digits_where_one_number_exceeds_the_others(algorithms):
+def test_algorithm_2_loses_its_digits_where_one_number_exceeds_the_others():
     x = torch.cat([torch.full((1, 1), 12.0, dtype=torch.float64), draw(1, 9)], 1)
     k, truth = 5, oracle(x, 5)[1]
     alone = algorithms.marginals(x, algorithms.divide_and_conquer(x, k), k)[k]
@@ -115,7 +101,7 @@ def test_algorithm_2_loses_its_digits_where_one_number_exceeds_the_others(algori
     close(topk_marginals(x, k, normalize=False), truth, 1e-14)
 
 
-def test_the_custom_backward_pass_is_helped_by_the_approximation(algorithms):
+def test_the_custom_backward_pass_is_helped_by_the_approximation():
     x = torch.cat([torch.full((1, 1), 12.0, dtype=torch.float64), draw(1, 9)], 1).requires_grad_()
     for degree, row in enumerate(algorithms.with_custom_backward(x, 5)[0], 4):
         (gradient,) = torch.autograd.grad(row, x, retain_graph=True)
@@ -125,7 +111,7 @@ def test_the_custom_backward_pass_is_helped_by_the_approximation(algorithms):
 
 @pytest.mark.parametrize('k', [1, 2, 5])
 @pytest.mark.parametrize('name', ['log_summation', 'divide_and_conquer', 'with_custom_backward'])
-def test_the_loss_by_each_algorithm_is_the_loss(algorithms, name, k):
+def test_the_loss_by_each_algorithm_is_the_loss(name, k):
     scores, target = draw(3, 9).requires_grad_(), torch.tensor([0, 4, 8])
     loss = algorithms.loss_by(getattr(algorithms, name), scores, target, k)
     loss.backward()
@@ -160,8 +146,8 @@ class TestTopkStability:
         expected = 3 * reference.smooth_topk_loss(scores.numpy(), 4, 3, tau).gradient
         close(stability.as_tensor([found])[0], torch.from_numpy(expected.astype(np.float64)), 1e-13)
 
-    def test_scores_have_outliers_and_labels_are_among_the_highest(self, experiments):
-        stability = experiments('topk_stability')
+    def test_scores_have_outliers_and_labels_are_among_the_highest(self):
+        stability = topk_stability
         scores, target = stability.generate(0)
         assert scores.shape == (stability.ROWS, stability.N_LABELS)
         assert scores.median() == pytest.approx(0, abs=0.1)
@@ -171,7 +157,7 @@ class TestTopkStability:
         assert torch.equal(stability.generate(0).scores, scores)
         assert not torch.equal(stability.generate(1).scores, scores)
 
-    def test_what_the_paper_says_of_overflow_is_seen(self, stability):
+    def test_overflow_occurs_as_in_the_paper(self, stability):
         batch = stability.generate(0)
         plain, logarithms, own = stability.FORWARD.values()
         for dtype, overflow in ((torch.float32, 0.1), (torch.float64, 0.01)):
@@ -197,7 +183,7 @@ class TestTopkStability:
                 assert not stability.is_wrong(rows[name, precision, 1])
                 assert stability.is_wrong(rows[name, precision, 0.01])
 
-    def test_failures_are_told_and_seen(self, stability):
+    def test_failures_are_reported_and_drawn(self, stability):
         done = stability.reproduce([0])
         assert 'overflows with SA (Algorithm 3) from τ = 0.01 | 0.01' in done.found
         assert 'Algorithm 2 from τ = 0.01 | 0.01' in done.found
@@ -210,7 +196,7 @@ class TestTopkStability:
         assert min(lines['Algorithm 3, differentiated'][1:]) >= stability.NOT_FINITE
         assert max(lines[stability.OWN]) < 1e-4
 
-    def test_a_failure_of_the_package_would_be_told(self, stability, monkeypatch):
+    def test_a_failure_of_the_package_would_be_reported(self, stability, monkeypatch):
         broken = {**stability.MARGINALS, stability.OWN: lambda x, k: (x.topk(k).values[:, -1:] <= x).to(x.dtype)}
         monkeypatch.setattr(stability, 'MARGINALS', broken)
         said = stability.reproduce([0]).found
@@ -262,7 +248,7 @@ class TestTopkSpeed:
         assert (asked['n'], asked['m'], sum(asked['p_k']), len(asked['p_k'])) == (20, 16, 1, 5)
 
 
-def test_the_package_needs_no_inversion(algorithms):
+def test_the_package_needs_no_inversion():
     """Algorithm 1 multiplies by all numbers in the end, and loses digits by it."""
     x = draw(4, 1000).float()
     truth = algorithms.log_summation(x.double(), 5)[:, -1]

@@ -1,4 +1,4 @@
-"""What each registered loss is by its definition, item by item: in NumPy, in extended precision, without a histogram.
+"""Definitions of all registered losses, item by item: in NumPy, in extended precision, without a histogram.
 
 A call of any toolbox is first read as a `Call`: scores, the share of each class in each item, and how much the item
 counts. `DEFINITIONS` has the value of each loss for such a call and its arguments, and
@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 
 
 class Call(NamedTuple):
-    """What a call holds: items without a position are those of one image."""
+    """Arguments of a call in one form. Items without a position form one image."""
 
     scores: Array
     """Of shape [N, C, P]."""
@@ -36,7 +36,7 @@ class Call(NamedTuple):
 
 
 def read(pred: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int | None = None) -> Call:
-    """The call of a loss with [N, C, *]."""
+    """Return the arguments of a call, with scores [N, C, *], in one form."""
     scores = pred.detach().double().numpy().astype(np.longdouble)
     are_maps = scores.ndim > 2
     scores = scores.reshape(*scores.shape[:2], math.prod(scores.shape[2:])) if are_maps else scores.T[None]
@@ -56,7 +56,7 @@ def read(pred: Tensor, target: Tensor, weight: Tensor | None = None, ignore_inde
 
 
 def loss_max_pooling(call: Call, **args: Any) -> np.longdouble:
-    """Equation (10) of the paper for the losses of the items of each set, averaged over sets."""
+    """Evaluate equation (10) of the paper for the losses of the items of each set, averaged over sets."""
     weight = np.asarray(args.get('class_weight', np.ones(call.scores.shape[1])), np.longdouble)
     kind = args.get('pixel_loss', 'cross_entropy')
     if kind == 'cross_entropy' and call.scores.shape[1] > 1:
@@ -84,19 +84,19 @@ def _pooled(losses: Array, call: Call, args: dict[str, Any]) -> np.longdouble:
 
 
 def lovasz_softmax(call: Call, **args: Any) -> np.longdouble:
-    """Equation (11), class by class; an item with shares is one of the class and one of the others."""
+    """Evaluate equation (11), class by class. An item with shares is one of the class and one of the others."""
     call, probs = _probabilities(call, bool(args.get('use_sigmoid')))
     return _class_average(_extension(1), probs, call, {'classes': 'present', 'scope': 'batch'} | args)
 
 
 def lovasz_hinge(call: Call, **args: Any) -> np.longdouble:
-    """Equation (10), class by class; two channels are one decision."""
+    """Evaluate equation (10), class by class. Two channels are one decision."""
     call = _binary(_one_of_two(call), zero_is_class=bool(args.get('use_sigmoid')))
     return _class_average(_extension(2), 1 + call.scores, call, {'classes': 'all', 'scope': 'batch'} | args)
 
 
 def soft_iou(call: Call, **args: Any) -> np.longdouble:
-    """One minus the soft intersection over the soft union."""
+    """Return one minus the soft intersection over the soft union."""
     call, probs = _probabilities(call, bool(args.get('use_sigmoid')))
 
     def of_class(p: Array, y: Array, w: Array) -> np.longdouble:
@@ -107,7 +107,7 @@ def soft_iou(call: Call, **args: Any) -> np.longdouble:
 
 
 def direct_ap(call: Call, **args: Any) -> np.longdouble:
-    """One minus the average precision of each class that has both kinds of items, or what the bounds minimise."""
+    """Return one minus the average precision of each class with both kinds of items, or the value of a bound."""
     mode = args.get('mode', 'positive')
 
     def of_query(scores: Array, positive: Array) -> Any:
@@ -122,7 +122,7 @@ def direct_ap(call: Call, **args: Any) -> np.longdouble:
 
 
 def direct_zero_one(call: Call, **args: Any) -> np.longdouble:
-    """The share of wrong decisions, or what the bounds minimise."""
+    """Return the share of wrong decisions, or the value of a bound."""
     mode = args.get('mode', 'positive')
 
     def of_query(scores: Array, positive: Array) -> Any:
@@ -135,7 +135,7 @@ def direct_zero_one(call: Call, **args: Any) -> np.longdouble:
 
 
 def s_measure(call: Call, **args: Any) -> np.longdouble:
-    """The Lagrangian of the first batch: margins are 1, and multipliers are where both sides weigh the same."""
+    """Return the Lagrangian of the first batch. Margins are 1, and multipliers give both sides equal weights."""
     measure, surrogate = args.get('measure', 'f_beta'), args.get('surrogate') or 'logistic'
     call = _binary(_one_of_two(call), zero_is_class=bool(args.get('use_sigmoid')))
     anchors = args.get('anchors', 10)
@@ -153,11 +153,10 @@ def s_measure(call: Call, **args: Any) -> np.longdouble:
 
 
 def _lagrangian(measure: str, beta: float, target: Any, a: Any, b: Any, r: np.longdouble) -> np.longdouble:
-    """Cost and priced constraint of the bounds A and B, over what a true positive is paid if that is more than 1."""
-    cost = {
-        'f_beta': lambda a, b, r: beta**2 + r * b,
-        'precision_at_recall': lambda a, b, r: b,
-    }.get(measure, lambda a, b, r: 1 - a)
+    """Return cost plus weighted constraint of the bounds A and B, over the weight of a true positive if above 1."""
+    cost = {'f_beta': lambda a, b, r: beta**2 + r * b, 'precision_at_recall': lambda a, b, r: b}.get(
+        measure, lambda a, b, r: 1 - a
+    )
     limit = {
         'f_beta': lambda a, b, r: 1 - a,
         'precision_at_recall': lambda a, b, r: target - a,
@@ -172,7 +171,7 @@ def _lagrangian(measure: str, beta: float, target: Any, a: Any, b: Any, r: np.lo
 
 
 def smooth_top_k(call: Call, **args: Any) -> np.longdouble:
-    """Equation (9), item by item."""
+    """Evaluate equation (9), item by item."""
     return _of_items(
         lambda s, y: smooth_topk.smooth_topk_loss(s, y, args['k'], args.get('tau', 1.0), args.get('margin', 1.0)).value,
         call,
@@ -180,14 +179,14 @@ def smooth_top_k(call: Call, **args: Any) -> np.longdouble:
 
 
 def hard_top_k(call: Call, **args: Any) -> np.longdouble:
-    """Equation (8), item by item."""
+    """Evaluate equation (8), item by item."""
     return _of_items(lambda s, y: smooth_topk.hard_topk_loss_of_ranks(s, y, args['k'], args.get('margin', 1.0)), call)
 
 
 def _class_average(
     of_class: Callable[[Array, Array, Array], Any], scores: Array, call: Call, args: dict[str, Any]
 ) -> np.longdouble:
-    """The weighted mean over the classes of a set that count, and the mean over the sets that have any."""
+    """Return the weighted mean over the counted classes of a set, and the mean over the sets with any."""
     n_classes = scores.shape[1]
     weight = np.asarray(args.get('class_weight') or [1.0] * n_classes, np.longdouble)
     classes, values = args['classes'], []
@@ -206,7 +205,7 @@ def _class_average(
 
 
 def _over_queries(of_query: Callable[[Array, Array], Any], call: Call, args: dict[str, Any]) -> np.longdouble:
-    """The weighted mean over the classes of a set, or over one query of all of them, that have a loss."""
+    """Return the weighted mean over the classes of a set, or over one query of all, that have a loss."""
     call = _binary(call, zero_is_class=not call.are_maps)
     n_classes = call.scores.shape[1]
     weight = np.asarray(args.get('class_weight') or [1.0] * n_classes, np.longdouble)
@@ -230,7 +229,7 @@ def _over_queries(of_query: Callable[[Array, Array], Any], call: Call, args: dic
 
 
 def _of_items(of_item: Callable[[Array, int], Any], call: Call) -> np.longdouble:
-    """The mean over the items that count of what each has, times its weight; shares average over labels."""
+    """Return the mean of the weighted losses of the items. Shares average over labels."""
     values = []
     for n, i in zip(*np.nonzero(call.mass > 0), strict=True):
         s, shares = np.minimum(call.scores[n, :, i], 1e35), call.shares[n, :, i]  # in place of infinity
@@ -240,20 +239,20 @@ def _of_items(of_item: Callable[[Array, int], Any], call: Call) -> np.longdouble
 
 
 def _sets(call: Call, scope: str) -> Iterator[list[int]]:
-    """The images of each set; items without a position form one whatever the scope."""
+    """Return the images of each set. Items without a position form one, whatever the scope."""
     images = list(range(len(call.scores)))
     return iter([[n] for n in images] if scope == 'image' and call.are_maps else [images])
 
 
 def _binary(call: Call, zero_is_class: bool) -> Call:
-    """With one channel, which label is its class: 1, or 0 where detectors count their classes from there."""
+    """Set the class of a single channel: label 1, or 0 for detectors, which count classes from 0."""
     if call.scores.shape[1] > 1 or call.labels is None:
         return call
     return call._replace(shares=(call.labels == (0 if zero_is_class else 1))[:, None].astype(np.longdouble))
 
 
 def _one_of_two(call: Call) -> Call:
-    """Two channels as one decision, whose class is label 1."""
+    """Return two channels as one decision, whose class is label 1."""
     if call.scores.shape[1] != 2 or call.labels is None:
         return call
     shares = (call.labels == 1)[:, None].astype(np.longdouble)
@@ -262,14 +261,14 @@ def _one_of_two(call: Call) -> Call:
 
 
 def _probabilities(call: Call, use_sigmoid: bool) -> tuple[Call, Array]:
-    """The probabilities of classes, as a choice or as decisions; what double precision takes for 0 is 0."""
+    """Return the probabilities of classes by softmax or sigmoid, rounded to double precision."""
     decides = use_sigmoid or call.scores.shape[1] == 1
     probs = _sigmoid(call.scores) if decides else np.exp(_log_softmax(call.scores))
     return _binary(call, zero_is_class=use_sigmoid), probs.astype(np.float64).astype(np.longdouble)
 
 
 def _extension(top: float) -> Callable[[Array, Array, Array], np.longdouble]:
-    """The Lovász extension of a class; an item that is partly of the class is two, one of it and one of the others."""
+    """Return the Lovász extension of a class. An item that is partly of the class is two items."""
 
     def of_class(p: Array, y: Array, w: Array) -> np.longdouble:
         errors = np.maximum(np.concatenate([p, top - p]), 0)
@@ -281,12 +280,12 @@ def _extension(top: float) -> Callable[[Array, Array, Array], np.longdouble]:
 
 
 def _penalty(z: Array, surrogate: str) -> Array:
-    """What bounds a step at 0 from above, with a margin of 1."""
+    """Return the upper bound on a step at 0, with a margin of 1."""
     return np.maximum(1 + z, 0) if surrogate == 'hinge' else -_log_sigmoid(-z) / np.log(np.longdouble(2))
 
 
 def _times(factor: Array, values: Array) -> Array:
-    """A product in which nothing of infinity is nothing."""
+    """Return a product in which 0 times infinity is 0."""
     with np.errstate(invalid='ignore'):
         return np.where(factor == 0, 0, factor * values)
 
@@ -323,14 +322,14 @@ DEFINITIONS: dict[str, Callable[..., np.longdouble]] = {
 
 
 def value(name: str, args: dict[str, Any], call: Call) -> float:
-    """The loss of a call, with its factor."""
+    """Return the loss of a call, with its factor."""
     args = dict(args)
     factor = args.pop('loss_weight', 1.0)
     return float(factor * DEFINITIONS[name](call, **args))
 
 
 def allowed(name: str, args: dict[str, Any], call: Call, expected: float) -> float:
-    """How far the value may be from the definition: roundings, and what a histogram cannot tell apart."""
+    """Return the tolerance of a value: rounding, and the width of histogram cells."""
     scores = np.abs(call.scores[np.isfinite(call.scores)]).astype(float)
     largest = scores.max() if scores.size else 0.0
     eps = torch.finfo(torch.promote_types(call.dtype, torch.float32)).eps

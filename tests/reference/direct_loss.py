@@ -92,7 +92,7 @@ class Optimum(NamedTuple):
 
 
 class ZeroOne(NamedTuple):
-    """What there is to know of the 0-1 loss.
+    """Values of the 0-1 loss and its surrogate.
 
     Attributes:
         loss: Δ, where a score of 0 predicts -1.

@@ -82,7 +82,7 @@ def lovasz_extension_by_orderings(
 
 
 def _orderings(foreground: npt.NDArray[np.bool_], mass: npt.ArrayLike | None) -> tuple[npt.NDArray[np.int64], Array]:
-    """All orderings `π` [P!, P], and what the loss gains at each step of them [P!, P]."""
+    """Return all orderings `π` [P!, P] and the gain of the loss at each step [P!, P]."""
     P = foreground.size
     subsets = (np.arange(2**P)[:, None] >> np.arange(P) & 1).astype(bool)
     delta = np.array([jaccard_loss(subset, foreground, mass) for subset in subsets], np.longdouble)
@@ -210,7 +210,7 @@ def _soft_iou_of_class(p: Array, y: Array, w: Array) -> np.longdouble:
 
 
 def _one_hot(target: npt.NDArray, num_classes: int, ignore_index: int | None, mass: Array) -> tuple[Array, Array]:
-    """Labels [N, P] as label probabilities [N, C, P], and masses that are 0 where the label is ignored."""
+    """Return labels [N, P] as probabilities [N, C, P], and masses that are 0 where the label is ignored."""
     if ignore_index is not None:
         mass = np.where(target == ignore_index, 0, mass)
     _check_labels(target[mass > 0], num_classes)
@@ -423,7 +423,7 @@ def worst_images_miou(
 def _intersections_and_unions(
     pred: npt.ArrayLike, target: npt.ArrayLike, num_classes: int, ignore_index: int | None
 ) -> list[list[tuple[int, int]]]:
-    """The pixels in the intersection and the union, of every image and in it of every class."""
+    """Return the pixels in the intersection and the union, by image and class."""
     counts = []
     for predicted, true in zip(np.asarray(pred), np.asarray(target), strict=True):
         valid = np.ones(true.shape, bool) if ignore_index is None else true != ignore_index
@@ -443,7 +443,7 @@ def _ratio(intersection: int, union: int) -> np.longdouble:
 
 
 def _mean(values: Iterable[np.longdouble]) -> np.longdouble:
-    """The mean of what is not NaN; NaN if nothing is left."""
+    """Return the mean of the values that are not NaN; NaN if there is none."""
     defined = [value for value in values if not np.isnan(value)]
     return sum(defined, np.longdouble(0)) / len(defined) if defined else np.longdouble(np.nan)
 

@@ -309,11 +309,7 @@ def _least_bound(losses: Array, p: float, m: float) -> np.longdouble:
     return least
 
 
-def feasibility(
-    w: npt.ArrayLike,
-    p: float,
-    m: float,
-) -> tuple[np.longdouble, np.longdouble, np.longdouble]:
+def feasibility(w: npt.ArrayLike, p: float, m: float) -> tuple[np.longdouble, np.longdouble, np.longdouble]:
     """Return `(||w||_p / gamma - 1, ||w||_inf / tau - 1, min(w))`.
 
     Feasible weights have the first two at most 0 and the third at least 0. The first is computed

@@ -115,7 +115,7 @@ def distance_bound(tau: Sequence[Any], eps: Any, tau_p: Sequence[Any], eps_p: An
 
 
 def is_projection(tau: Sequence[Any], eps: Any, tau_p: Sequence[Any], eps_p: Any, tolerance: float = 0) -> bool:
-    """Whether a point is the projection on `C`, or certainly within the tolerance of it."""
+    """Return whether a point is the projection on `C`, or certainly within the tolerance of it."""
     return distance_bound(tau, eps, tau_p, eps_p) <= tolerance
 
 

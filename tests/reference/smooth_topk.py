@@ -43,13 +43,13 @@ class Loss(NamedTuple):
 
 @functools.cache
 def members(n: int, k: int) -> npt.NDArray[np.bool_]:
-    """Whether each set of k of n labels (rows) has each label (columns)."""
+    """Return whether each set of k of n labels (rows) has each label (columns)."""
     sets = [np.isin(np.arange(n), A) for A in itertools.combinations(range(n), k)]
     return np.array(sets).reshape(len(sets), n)
 
 
 def set_scores(s: Array, has: npt.NDArray[np.bool_]) -> Array:
-    """The sum of the scores in each set."""
+    """Return the sum of the scores in each set."""
     return np.where(has, s, 0).sum(1, dtype=np.longdouble)
 
 
@@ -60,7 +60,7 @@ def log_sum_exp(x: Array) -> np.longdouble:
 
 
 def expectation(has: npt.NDArray[np.bool_], x: Array) -> Array:
-    """How likely each label is in a set that is drawn with a probability proportional to exp(x)."""
+    """Return the probability of each label to be in a set that is drawn in proportion to exp(x)."""
     if log_sum_exp(x) == -np.inf:
         return np.zeros(has.shape[1], np.longdouble)
     p = np.exp(x - log_sum_exp(x))

@@ -28,7 +28,7 @@ def fractions(numerators, denominator):
 
 
 def draw(family, rng, n_positives, n_negatives):
-    """Scores of P positives and N negatives, of one draw: without ties among them all where there are none."""
+    """Draw scores of P positives and N negatives at once, so that distinct ones have no ties at all."""
     scores = FAMILIES[family](rng, n_positives + n_negatives)
     return scores[:n_positives], scores[n_positives:]
 
@@ -47,7 +47,7 @@ def items(s_p, s_n):
 
 
 def counts(ranking, n_positives):
-    """What determines F and Δ: the negatives above each positive, from the highest to the lowest positive."""
+    """Return the negatives above each positive, from the highest to the lowest positive, which determine F and Δ."""
     return sorted(reference.negatives_above(ranking, n_positives))
 
 
@@ -73,7 +73,7 @@ def ap_of(s_p, s_n):
 
 
 def is_smooth(s_p, s_n, epsilon, mode):
-    """Whether all maxima of the loss are attained once."""
+    """Return whether all maxima of the loss are attained once."""
     modes = [mode, 'perceptron']
     return all(len(reference.loss_augmented_rankings(s_p, s_n, epsilon, m).rankings) == 1 for m in modes)
 
@@ -218,10 +218,7 @@ def test_each_negative_finds_its_slot_alone_among_many(epsilon):
     rng = np.random.default_rng(4)
     for P, N in ((20, 50), (40, 15), (1, 80)):
         s_p, s_n = rng.normal(size=P) + 0.5, rng.normal(size=N)
-        found, expected = (
-            reference.per_slot(s_p, s_n, epsilon),
-            reference.dynamic_programme(s_p, s_n, epsilon, 1),
-        )
+        found, expected = (reference.per_slot(s_p, s_n, epsilon), reference.dynamic_programme(s_p, s_n, epsilon, 1))
         assert found.ranking == expected.ranking
         assert float(found.value) == pytest.approx(expected.value, abs=1e-12)
 
@@ -266,7 +263,7 @@ def test_a_positive_does_not_find_its_slot_alone_in_the_positive_mode():
     assert over_both == over_second - Fraction(1, 5) + Fraction(1, 4) > 0
 
 
-def test_what_a_lift_pays():
+def test_gain_of_a_lift():
     """The terms of the docstring's sum."""
     P, N = 3, 4
     rng = np.random.default_rng(6)

@@ -39,7 +39,7 @@ def subsets(n):
 
 
 def scene(rng):
-    """Probabilities [3, 4, 7] and labels [3, 7]."""
+    """Return probabilities [3, 4, 7] and labels [3, 7]."""
     return rng.dirichlet(np.ones(4), size=(3, 7)).swapaxes(1, 2), rng.integers(0, 4, (3, 7))
 
 
@@ -236,7 +236,7 @@ def test_known_losses_of_classes(loss, of_class):
 
 
 @each_known_loss
-def test_class_weights_make_a_weighted_mean_of_what_is_counted(loss, of_class):
+def test_class_weights_make_a_weighted_mean_of_the_counted_classes(loss, of_class):
     weight = [3, 1, 4]
     expected = (3 * of_class[0] + of_class[1]) / 4
     np.testing.assert_allclose(loss(PROBS, TARGET, class_weight=weight), expected, rtol=1e-15)
@@ -325,7 +325,7 @@ def test_hard_predictions_lose_one_minus_the_iou(loss):
 
 
 @each_loss
-def test_what_cannot_be_meant_is_refused(loss):
+def test_invalid_labels_and_classes_are_refused(loss):
     with pytest.raises(ValueError, match=r'labels must be in \[0, 3\)'):
         loss(PROBS, np.array([[0, 255, 1]]))
     with pytest.raises(ValueError, match="'absent'"):
@@ -358,7 +358,7 @@ def test_soft_iou_of_soft_labels():
 
 
 def proximal_problems(n, seed=0):
-    """Margins of three kinds, with every kind of foreground."""
+    """Yield margins of three kinds, with every kind of foreground."""
     rng = np.random.default_rng(seed)
     for make_foreground in FOREGROUNDS.values():
         for margins in (2 * rng.standard_normal(n), rng.integers(-1, 3, n) * 0.5, 1 + rng.random(n)):

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from .max_pooling import (
-    convex_weights,
-    dual_bound,
-    feasibility,
-    optimality_gap,
-    radii,
-    sorted_weights,
-)
+from .max_pooling import convex_weights, dual_bound, feasibility, optimality_gap, radii, sorted_weights
 
 FAMILIES: dict[str, Callable[[np.random.Generator, int], np.ndarray]] = {
     'uniform': lambda rng, n: rng.random(n),
@@ -38,7 +31,7 @@ def make_losses(family: str, n: int) -> np.ndarray:
 
 
 def pixel_counts(n: int) -> list[float]:
-    """Values of `m`: both ends, a fractional one, and for small images two more."""
+    """Return values of `m`: both ends, a fractional one, and for small images two more."""
     counts = {1.0, max(1.0, 0.31 * n), float(n)}
     if n <= 20:
         counts |= {min(1.5, n), max(1.0, n - 0.25)}

@@ -36,13 +36,13 @@ TOLERANCE = 1e-8
 
 
 def point(family, n, seed=0):
-    """Numbers and their bound, of one draw."""
+    """Draw numbers and their bound at once."""
     x = POINTS[family](np.random.default_rng([n, seed]), n + 1)
     return x[:-1].tolist(), float(x[-1])
 
 
 def data(seed, n_pos=12, n_neg=40, d=3):
-    """Two overlapping classes, the rarer one positive; the last feature is the bias."""
+    """Return two overlapping classes, the rarer one positive. The last feature is the bias."""
     rng = np.random.default_rng(seed)
     pos, neg = rng.normal(1.2, 1, (n_pos, d)), rng.normal(-0.6, 1, (n_neg, d))
     return np.column_stack([pos, np.ones(n_pos)]), np.column_stack([neg, np.ones(n_neg)])
@@ -55,7 +55,7 @@ def decisions(pos, neg, program):
 
 
 def quadratic_program(tau, eps):
-    """The projection as a general solver finds it."""
+    """Compute the projection with a general solver."""
     x = np.append(tau, eps)
     below = np.column_stack([-np.eye(len(tau)), np.ones(len(tau))])
     constraints = np.vstack([below, np.eye(x.size)[-1:]])

@@ -26,7 +26,7 @@ def fractions(rng, n):
 
 
 def differences(f, s, h=1e-6):
-    """Central differences of a function of the scores."""
+    """Return central differences of a function of the scores."""
     steps = h * np.eye(s.size, dtype=np.longdouble)
     return np.array([(f(s + step) - f(s - step)) / (2 * h) for step in steps])
 

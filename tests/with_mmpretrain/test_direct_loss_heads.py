@@ -46,12 +46,12 @@ def with_scores(labels: torch.Tensor) -> list[DataSample]:
 
 
 def with_labels(labels: torch.Tensor) -> list[DataSample]:
-    """Lists of classes, as MMPretrain's multi-label data sets have them."""
+    """Return lists of classes, the form of MMPretrain's multi-label data sets."""
     return [DataSample().set_gt_label(row.nonzero().flatten()) for row in labels]
 
 
 def expected(scores: torch.Tensor, labels: torch.Tensor) -> float:
-    """One minus the mean average precision of the classes that have positives and negatives."""
+    """Return one minus the mean average precision of the classes with positives and negatives."""
     compared = [c for c in range(C) if 0 < labels[:, c].sum() < len(labels)]
     precisions = [BinaryAveragePrecision()(scores[:, c].sigmoid(), labels[:, c].long()) for c in compared]
     return 1 - torch.stack(precisions).mean().item()
@@ -98,45 +98,8 @@ def test_batch_without_anything_to_rank_is_0_and_has_a_gradient():
     assert not built.fc.weight.grad.any()
 
 
-def test_avg_factor_changes_nothing():
-    """The heads give the number of items, by which cross-entropy is divided."""
-    built, feats, labels = head(loss=dict(type='DirectAPLoss', epsilon=10.0)), features(), targets()
-    scores = built(feats)
-    values, gradients = [], []
-    for avg_factor in (None, N, 1, 1000):
-        values.append(built.loss_module(scores, labels, avg_factor=avg_factor))
-        gradients.append(torch.autograd.grad(values[-1], scores, retain_graph=True)[0])
-    assert all(value == values[0] for value in values)
-    assert gradients[0].any()
-    assert all(torch.equal(gradient, gradients[0]) for gradient in gradients)
-    assert built.loss(feats, with_scores(labels))['loss'] == values[0]
-
-
-def test_is_not_additive():
-    """Halves of a batch rank other pairs than the whole: accumulated gradients are of another loss."""
-    built, (feats,), labels = head(), features(), targets()
-    whole = built.loss((feats,), with_scores(labels))['loss']
-    halves = [built.loss((feats[part],), with_scores(labels[part]))['loss'] for part in (slice(20), slice(20, N))]
-    assert abs(whole - torch.stack(halves).mean()) > 1e-3
-
-
-def test_labels_of_minus_1_are_refused():
-    """MMPretrain's metric leaves them out; its heads never get them from MMPretrain's own data sets."""
-    built, feats, labels = head(), features(), targets()
-    labels[0, 0] = -1
-    with pytest.raises(ValueError, match=r'shares of classes in \[0, 1\]. Found values from -1.0 to 1.0'):
-        built.loss(feats, with_scores(labels))
-
-
 def test_mixed_labels_count_from_a_half():
     built, feats, labels = head(), features(), targets()
     mixed = (0.7 * labels + 0.3 * labels.roll(1, 0)).clamp(0, 1)
     found = built.loss(feats, with_scores(mixed))['loss'].item()
     assert found == pytest.approx(expected(built(feats), labels), abs=1e-6)
-
-
-def test_cross_entropy_of_the_same_head_is_the_sum_over_classes():
-    """Why ten classes of the stock loss weigh ten times as much as their mean."""
-    built, feats, labels = head(loss=dict(type='CrossEntropyLoss', use_sigmoid=True)), features(), targets()
-    each = torch.nn.functional.binary_cross_entropy_with_logits(built(feats), labels, reduction='none')
-    assert built.loss(feats, with_scores(labels))['loss'].item() == pytest.approx(each.sum(1).mean().item(), rel=1e-6)

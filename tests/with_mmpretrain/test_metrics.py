@@ -31,7 +31,7 @@ def evaluate(metrics, samples, batch_size=4):
 
 
 def predicted(n=30):
-    """What a linear head predicts, and its logits."""
+    """Return the predictions of a linear head and its logits."""
     torch.manual_seed(0)
     head = LinearClsHead(N_CLASSES, 5, topk=(1,))
     samples = [DataSample().set_gt_label(int(c)) for c in torch.randint(N_CLASSES, (n,))]

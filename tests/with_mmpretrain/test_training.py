@@ -30,7 +30,7 @@ def images(tmp_path_factory):
 
 
 def config(folder, model):
-    """The stock ResNet-18 for ImageNet, on a small data set in small pictures, with other settings of its model."""
+    """Return the stock ResNet-18 for ImageNet on a small data set, with other settings of its model."""
     cfg = get_config('mmpretrain::resnet/resnet18_8xb32_in1k.py')
     cfg.merge_from_dict(
         dict(
@@ -53,7 +53,7 @@ def config(folder, model):
 
 
 def train(cfg, folder):
-    """What the log holds, line by line."""
+    """Train and return the lines of the log."""
     cfg.dump(folder / 'config.py')
     command = [sys.executable, 'tools/train.py', str(folder / 'config.py'), '--work-dir', str(folder / 'run')]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)

@@ -1,4 +1,4 @@
-"""Every registered loss in every scope, and what each of several processes sees of one batch."""
+"""Every registered loss in every scope, and the shards of one batch that several processes hold."""
 
 import inspect
 from typing import Any
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import mmseg_nondecomp
 
 PARTS = (3, 1, 4, 2)
-"""How large the shards of the processes are."""
+"""Sizes of the shards of the processes."""
 DATA = (
     'pixels, uneven',
     'pixels, nothing valid on the last process',
@@ -20,6 +20,8 @@ DATA = (
     'items, nothing valid on the last process',
     'items, none',
 )
+BACKGROUND = ('items, background alone', 'items, background alone on the first process')
+"""Labels of none of the classes, for losses with independent classes."""
 NAN = 'pixels, one on the first process is no number'
 Shard = tuple[Tensor, Tensor, Tensor]
 
@@ -28,11 +30,13 @@ def has_scope(name: str) -> bool:
     return 'scope' in inspect.signature(getattr(mmseg_nondecomp, name)).parameters
 
 
-def losses_in(scope: str) -> dict[str, tuple[str, dict[str, Any]]]:
-    """The losses of `every_loss.CASES` that there are in a scope, by what they are called in tests."""
+def losses_in(scope: str, *activations: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return the losses of `every_loss.CASES` that have a scope, by their names in tests."""
     found = {}
     for name, cases in CASES.items():
-        for _, args in cases:
+        for activation, args in cases:
+            if activations and activation not in activations:
+                continue
             given = args | dict(scope=scope)
             if scope == 'world' and 'bins' in args:  # Sorted pixels cannot be added up over processes.
                 given['bins'] = 512
@@ -46,7 +50,7 @@ def built(loss: str, scope: str) -> nn.Module:
 
 
 def shards_of(data: str, n_processes: int, step: int = 0) -> list[Shard]:
-    """What each process sees in a step: features [N, H, W, 3] or [N, 3], labels and weights.
+    """Return the shard of each process in a step: features [N, H, W, 3] or [N, 3], labels and weights.
 
     All are multiples of a power of two, as are the weights of the network: logits are exact, whatever is added first.
     """
@@ -65,6 +69,8 @@ def shards_of(data: str, n_processes: int, step: int = 0) -> list[Shard]:
             labels[:] = 255
         elif data.startswith('pixels'):
             labels[:, :2] = 255
+        elif data == BACKGROUND[0] or (data == BACKGROUND[1] and rank == 0):
+            labels[:] = N_CLASSES
         if data == NAN and rank == 0:
             features[0, 3, 4], labels[0, 3, 4] = torch.nan, 1
         weights = torch.rand(shape, generator=generator).gt(0.1).float()
@@ -84,7 +90,7 @@ def in_steps_of(size: float, numbers: Tensor) -> Tensor:
 
 
 class Network(nn.Module):
-    """Logits [N, C, H, W] or [N, C]."""
+    """A linear layer that returns logits [N, C, H, W] or [N, C]."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -103,10 +109,10 @@ def value_of(loss: nn.Module, model: nn.Module, shard: Shard) -> Tensor:
 
 
 def gradient_of(model: nn.Module) -> Tensor:
-    """The gradient of all parameters that have one."""
+    """Return the gradient of all parameters that have one."""
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
 def assert_close(found: Tensor, expected: Tensor, relative: float = 1e-6) -> None:
-    """In norm; what is nearly nothing is compared with one."""
+    """Compare norms, with an absolute tolerance of 1e-9."""
     assert (found - expected).norm() <= relative * expected.norm() + 1e-9, (found, expected)
