@@ -2,7 +2,6 @@ import math
 
 import pytest
 import torch
-
 from mmseg_nondecomp.functional.error_cells import MarginCells, ProbabilityCells
 
 each_bins = pytest.mark.parametrize('bins', [1, 4, 64, 1024, 6000])

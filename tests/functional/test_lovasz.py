@@ -5,12 +5,12 @@ import math
 import numpy as np
 import pytest
 import torch
-from reference import lovasz as reference
-
 from mmseg_nondecomp.functional.error_cells import MarginCells, ProbabilityCells
 from mmseg_nondecomp.functional.error_histogram import error_histogram
-from mmseg_nondecomp.functional.items import Items
 from mmseg_nondecomp.functional.jaccard_shares import shares_of_cells
+from reference import lovasz as reference
+
+from mmseg_nondecomp.functional.items import Items
 from mmseg_nondecomp.functional.lovasz import binned_losses, occupancy, sorted_losses
 
 BINS = 64

@@ -3,11 +3,11 @@ import math
 import numpy as np
 import pytest
 import torch
-
-from mmseg_nondecomp.functional.activations import activate
 from mmseg_nondecomp.functional.error_cells import MarginCells, ProbabilityCells
 from mmseg_nondecomp.functional.error_histogram import error_histogram
 from mmseg_nondecomp.functional.jaccard_shares import shares_of_cells
+
+from mmseg_nondecomp.functional.activations import activate
 
 CELLS = [ProbabilityCells(4), MarginCells(4)]
 each_cells = pytest.mark.parametrize('cells', CELLS, ids=lambda cells: type(cells).__name__)

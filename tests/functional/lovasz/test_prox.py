@@ -4,10 +4,10 @@ import math
 import numpy as np
 import pytest
 import torch
+from mmseg_nondecomp.functional.prox_lovasz_hinge import MoreauEnvelope, check_lam
 from reference import lovasz as reference
 
 from mmseg_nondecomp.functional import lovasz_extension, prox_lovasz_hinge
-from mmseg_nondecomp.functional.prox_lovasz_hinge import MoreauEnvelope, check_lam
 
 MARGINS = {
     'around zero': lambda rng, n: rng.normal(size=n),

@@ -3,10 +3,15 @@ import math
 import numpy as np
 import pytest
 import torch
+from mmseg_nondecomp.functional.lovasz.extension import (
+    descending_order,
+    shares_by_sorting,
+    shares_in_order,
+    shares_of_cells,
+)
 from reference import lovasz as reference
 
 from mmseg_nondecomp.functional import lovasz_extension
-from mmseg_nondecomp.functional.lovasz_extension import descending_order, shares_by_sorting
 
 FAMILIES = {
     'uniform': lambda rng, n: rng.random(n),
@@ -94,7 +99,7 @@ def test_a_class_without_background_has_the_mean_error():
 
 @each_foreground
 @pytest.mark.parametrize('n', [1, 10, 1000])
-def test_wholly_wrong_is_one(foreground, n):
+def test_one_where_all_is_wrong(foreground, n):
     _, is_foreground = pixels('uniform', foreground, n)
     assert lovasz_extension(torch.ones(n), is_foreground).item() == pytest.approx(1, rel=1e-6)
 
@@ -125,7 +130,7 @@ def test_convex_homogeneous_and_monotone(family, foreground):
         assert larger >= max(at_x, at_y) - slack
 
 
-def test_the_order_of_the_pixels_is_no_matter():
+def test_the_order_of_the_pixels_does_not_matter():
     errors, foreground = pixels('uniform', 'some', 100)
     order = torch.tensor(np.random.default_rng(1).permutation(100))
     value, moved = lovasz_extension(errors, foreground), lovasz_extension(errors[order], foreground[order])
@@ -185,13 +190,15 @@ def test_slopes_of_two_million_pixels_do_not_cancel():
     large = expected > 1e-12
     assert np.abs(found / np.where(large, expected, 1) - 1)[large].max() < 1e-6
     assert np.abs(found - expected)[~large].max() < 1e-15
-    assert np.linalg.norm(steps(np.float32) - expected) > 1e-3 * np.linalg.norm(expected)  # what peers do
+    assert np.linalg.norm(steps(np.float32) - expected) > 1e-3 * np.linalg.norm(
+        expected
+    )  # as other implementations compute it
 
 
 @each_family
 @each_foreground
 @pytest.mark.parametrize('integers', [True, False])
-def test_pixels_count_as_often_as_their_mass_says(family, foreground, integers):
+def test_the_mass_of_a_pixel_is_the_number_of_times_it_counts(family, foreground, integers):
     for seed in range(10):
         rng = np.random.default_rng(seed)
         errors, is_foreground = pixels(family, foreground, 12, seed)
@@ -203,12 +210,12 @@ def test_pixels_count_as_often_as_their_mass_says(family, foreground, integers):
         assert shares.sum().item() == pytest.approx(float((mass > 0).any()), rel=1e-12)
 
 
-def test_a_mass_too_small_to_change_the_sum_is_no_second_beginning():
+def test_a_mass_below_the_rounding_of_the_sum_does_not_make_the_next_pixel_the_first():
     errors, mass = torch.tensor([[0.9, 0.5], [1e-20, 1]], dtype=torch.float64)
     torch.testing.assert_close(shares_by_sorting(errors, 0 * mass, mass), torch.tensor([1.0, 0.0]).double())
 
 
-def test_what_has_no_mass_has_no_share_though_it_is_nan():
+def test_a_pixel_without_mass_has_no_share_even_if_its_error_is_nan():
     errors, foreground = pixels('uniform', 'some', 12)
     mass = torch.arange(12, dtype=torch.int32) % 3
     shares = shares_by_sorting(errors, mass * foreground, mass * ~foreground)
@@ -232,7 +239,7 @@ def test_rows_and_single_rows_are_sorted_alike(dtype):
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.float32, torch.float64], ids=str)
-def test_a_negative_zero_is_no_error(dtype):
+def test_a_negative_zero_is_a_zero(dtype):
     errors, foreground = torch.tensor([0.0, 0.5, 0.25], dtype=dtype), torch.tensor([True, False, True])
     assert lovasz_extension(errors.copysign(torch.tensor([-1.0, 1, 1])), foreground) == lovasz_extension(
         errors, foreground
@@ -245,7 +252,7 @@ def test_a_nan_is_not_hidden():
         assert lovasz_extension(errors, torch.tensor(foreground)).isnan()
 
 
-def test_no_pixels_are_an_attached_zero():
+def test_a_set_of_no_pixels_is_a_zero_attached_to_the_graph():
     errors = torch.zeros(3, 0, requires_grad=True)
     loss = lovasz_extension(errors, torch.zeros(3, 0).bool())
     loss.sum().backward()
@@ -261,11 +268,153 @@ def test_no_pixels_are_an_attached_zero():
         (torch.ones(2, 3), torch.ones(3).bool(), ValueError, r'`errors` and `foreground`.*\(2, 3\) and \(3,\)'),
         (torch.tensor(1.0), torch.tensor(True), ValueError, r'`errors` and `foreground`.*\(\) and \(\)'),
         (torch.tensor([0.5, -0.25]), torch.ones(2).bool(), ValueError, '`errors`.*negative.*-0.25'),
-        (torch.ones(2), torch.tensor([1, 2]), ValueError, '`foreground`.*0 and 1'),
-        (torch.ones(2), torch.tensor([1, 0.5]), ValueError, '`foreground`.*0 and 1'),
-        (torch.ones(2), torch.tensor([1, 255], dtype=torch.uint8), ValueError, '`foreground`.*0 and 1'),
+        (torch.ones(2), torch.tensor([1, 2]), ValueError, '`foreground` should be 0 or 1. Found'),
+        (torch.ones(2), torch.tensor([1, 0.5]), ValueError, '`foreground` should be 0 or 1. Found'),
+        (torch.ones(2), torch.tensor([1, 255], dtype=torch.uint8), ValueError, '`foreground` should be 0 or 1. Found'),
     ],
 )
-def test_bad_input(errors, foreground, error, message):
+def test_errors_and_foregrounds_that_do_not_fit_are_named(errors, foreground, error, message):
     with pytest.raises(error, match=message):
         lovasz_extension(errors, foreground)
+
+
+MASSES = {
+    'counts': lambda rng, n: rng.integers(0, 5, (2, n)).astype(float),
+    'sparse counts': lambda rng, n: rng.integers(1, 9, (2, n)) * (rng.random((2, n)) < 0.3),
+    'fractions': lambda rng, n: rng.exponential(size=(2, n)),
+    'rare class': lambda rng, n: rng.exponential(size=(2, n)) * [[1e-6], [1]],
+    'rare background': lambda rng, n: rng.exponential(size=(2, n)) * [[1], [1e-6]],
+    'no foreground': lambda rng, n: rng.exponential(size=(2, n)) * [[0], [1]],
+    'no background': lambda rng, n: rng.exponential(size=(2, n)) * [[1], [0]],
+    'thirty decades': lambda rng, n: 10 ** rng.uniform(-30, 0, (2, n)),
+    'thirty decades without foreground': lambda rng, n: 10 ** rng.uniform(-30, 0, (2, n)) * [[0], [1]],
+    'nothing': lambda rng, n: np.zeros((2, n)),
+}
+each_mass = pytest.mark.parametrize('kind', MASSES)
+
+
+def masses(kind, n, seed=0):
+    """Return foreground and background, float64 of shape [n]."""
+    return MASSES[kind](np.random.default_rng(seed), n).astype(float)
+
+
+def delta(a, b, n):
+    """Return the Jaccard loss of a set with these masses, of a class with the foreground mass n."""
+    union = n + b
+    return np.divide(a + b, union, out=np.zeros_like(union), where=union > 0)
+
+
+def losses_on_the_way(foreground, background):
+    """Return the Jaccard loss before the first cell enters, and after each, in longdouble."""
+    a, b = (np.append(0, np.cumsum(part.astype(np.longdouble))) for part in (foreground, background))
+    return delta(a, b, a[-1])
+
+
+def cell_shares(foreground, background):
+    """Return the shares of cells that are given from the largest error down."""
+    of_background, of_foreground = shares_of_cells(torch.tensor(np.stack([background, foreground])[:, ::-1].copy()))
+    return of_foreground.numpy()[::-1], of_background.numpy()[::-1]
+
+
+@each_mass
+def test_shares_in_order_are_the_steps_of_the_jaccard_loss(kind):
+    for seed in range(20):
+        foreground, background = masses(kind, 12, seed)
+        is_foreground = np.arange(12) % 3 == seed % 3
+        mass = np.where(is_foreground, foreground, background)
+        found = shares_in_order(*(torch.tensor(mass * part) for part in (is_foreground, ~is_foreground)))
+        losses = [reference.jaccard_loss(np.arange(12) < k, is_foreground, mass) for k in range(13)]
+        np.testing.assert_allclose(found, np.diff(losses).astype(float), rtol=1e-12, atol=1e-15)
+
+
+def test_integer_masses_are_counted_exactly():
+    foreground = torch.tensor([[0, 2, 0, 1, 0], [1, 0, 1, 0, 1]], dtype=torch.int32)
+    background = torch.tensor([[3, 0, 1, 0, 0], [0, 0, 0, 0, 0]], dtype=torch.int32)
+    expected = shares_in_order(foreground.double(), background.double())
+    torch.testing.assert_close(shares_in_order(foreground, background).double(), expected, rtol=2e-7, atol=0)
+    torch.testing.assert_close(expected.sum(1), torch.ones(2).double())
+
+
+@each_mass
+@pytest.mark.parametrize('n', [1, 2, 30])
+def test_the_shares_of_a_cell_add_up_to_its_step(kind, n):
+    for seed in range(10):
+        foreground, background = masses(kind, n, seed)
+        of_foreground, of_background = cell_shares(foreground, background)
+        steps = foreground * of_foreground + background * of_background
+        expected = np.diff(losses_on_the_way(foreground, background)).astype(float)
+        np.testing.assert_allclose(steps, expected, rtol=1e-8, atol=1e-15)
+        assert steps.sum() == pytest.approx(1 if (foreground + background).any() else 0, rel=1e-8)
+
+
+def test_cells_of_one_pixel_have_the_steps_of_pixels_in_order():
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        mass, is_foreground = rng.exponential(size=15), rng.random(15) < 0.4
+        foreground, background = mass * is_foreground, mass * ~is_foreground
+        of_foreground, of_background = cell_shares(foreground, background)
+        expected = shares_in_order(torch.tensor(foreground), torch.tensor(background))
+        np.testing.assert_allclose(
+            foreground * of_foreground + background * of_background, expected, rtol=1e-8, atol=1e-15
+        )
+
+
+def integrated_shares(foreground, background):
+    """Integrate the price along the path (I - a t, U + b t), by Gauss-Legendre quadrature in log(U + b t)."""
+    a, b = (part.astype(np.longdouble) for part in (foreground, background))
+    a_before, b_before = np.cumsum(a) - a, np.cumsum(b) - b
+    intersection, union = a.sum() - a_before, a.sum() + b_before
+    nodes, weights = np.polynomial.legendre.leggauss(60)
+    s, weights = (nodes[:, None].astype(np.longdouble) + 1) / 2, weights[:, None].astype(np.longdouble) / 2
+    log = np.log1p(b / union)
+    growth = np.expm1(s * log)  # b t / U
+    t = np.where(b > 0, growth * union / np.where(b > 0, b, 1), s)
+    speed = np.where(b > 0, log * (1 + growth) * union / np.where(b > 0, b, 1), 1)  # dt / ds
+    at = union + b * t
+    return (weights * speed / at).sum(0), (weights * speed * (intersection - a * t) / at**2).sum(0)
+
+
+@pytest.mark.parametrize('kind', ['counts', 'fractions', 'rare class', 'rare background', 'no background'])
+def test_shares_are_the_integral_along_the_straight_path(kind):
+    for seed in range(10):
+        foreground, background = masses(kind, 20, seed)
+        foreground[3] += 1e-3
+        for found, expected in zip(
+            cell_shares(foreground, background), integrated_shares(foreground, background), strict=True
+        ):
+            np.testing.assert_allclose(found, expected.astype(float), rtol=1e-8, atol=1e-15)
+
+
+@pytest.mark.parametrize('ratio', [0, 1e-300, 1e-20, 1e-12, 1e-8, 0.99e-4, 1.01e-4, 1e-2, 1, 1e3, 1e6])
+def test_shares_are_accurate_for_any_ratio_of_background_and_union(ratio):
+    foreground, background = np.array([3.0, 2.0, 5.0]), np.array([0.0, 10.0 * ratio, 0.0])
+    found, expected = cell_shares(foreground, background), integrated_shares(foreground, background)
+    np.testing.assert_allclose(found, np.array(expected, float), rtol=3e-8)
+    if ratio < 1e-12:
+        np.testing.assert_allclose(found[0], 1 / 10, rtol=1e-11)
+        np.testing.assert_allclose(found[1][1], (7 - 2 / 2) / 10**2, rtol=1e-11)
+
+
+@each_mass
+def test_no_part_of_a_cell_is_charged_more_than_it_costs_alone(kind):
+    for seed in range(10):
+        foreground, background = masses(kind, 6, seed)
+        n = foreground.sum()
+        shares = np.array(cell_shares(foreground, background))
+        for k in range(6):
+            a0, b0 = foreground[:k].sum(), background[:k].sum()
+            a, b = np.meshgrid(*(np.linspace(0, part[k], 9) for part in (foreground, background)))
+            charged = a * shares[0, k] + b * shares[1, k]
+            assert (charged <= delta(a0 + a, b0 + b, n) - delta(a0, b0, n) + 1e-8 * charged + 1e-12).all()
+
+
+def test_shares_of_rows_are_those_of_each_row():
+    rng = np.random.default_rng(0)
+    foreground, background = torch.tensor(rng.exponential(size=(2, 2, 3, 7)))
+    foreground[0, 1] = 0
+    of_pixels = shares_in_order(foreground, background)
+    of_cells = shares_of_cells(torch.stack([background, foreground], 2))
+    for place in np.ndindex(2, 3):
+        row = foreground[place], background[place]
+        torch.testing.assert_close(of_pixels[place], shares_in_order(*row), rtol=1e-14, atol=0)
+        torch.testing.assert_close(of_cells[place], shares_of_cells(torch.stack(row[::-1])), rtol=1e-14, atol=0)

@@ -1,0 +1,288 @@
+"""Theorems of the Jaccard losses of probabilities: `lovasz_softmax`, exact and by histograms, and `soft_iou`."""
+
+import itertools
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from reference import lovasz as reference
+from torchmetrics.functional.classification import multiclass_jaccard_index
+
+from mmseg_nondecomp.functional import lovasz_softmax, soft_iou
+
+LOGITS = {
+    'random': lambda x, labels: x,
+    'confident': lambda x, labels: 3 * x + 8 * labels,
+    'collapsed': lambda x, labels: x + 4 * torch.eye(x.shape[1], dtype=x.dtype)[0].view(1, -1, *[1] * (x.dim() - 2)),
+    'wrong': lambda x, labels: x - 40 * labels,
+    'tied': lambda x, labels: x.round(),
+    'flat': lambda x, labels: 0 * x,
+}
+
+
+class Loss(NamedTuple):
+    """A function and its definition."""
+
+    function: Callable
+    oracle: Callable
+    below: float = 1e-12
+    """Largest difference by which the function is below its definition."""
+
+    def assert_value(self, expected, *args, **settings):
+        below = float(expected) - self.function(*args, **settings).item()
+        assert -1e-12 <= below <= self.below
+
+
+LOSSES = {
+    'lovasz_softmax': Loss(lovasz_softmax, reference.lovasz_softmax),
+    'lovasz_softmax by histograms': Loss(partial(lovasz_softmax, bins=1024), reference.lovasz_softmax, 1 / 2048),
+    'soft_iou': Loss(soft_iou, reference.soft_iou),
+}
+each_loss = pytest.mark.parametrize('loss', [loss.function for loss in LOSSES.values()], ids=LOSSES)
+each_oracle = pytest.mark.parametrize('loss', LOSSES.values(), ids=LOSSES)
+each_family = pytest.mark.parametrize('family', LOGITS)
+
+
+def scene(n_classes, family='random', shape=(3, 50), seed=0, dtype=torch.float64):
+    """Return logits and labels; the last class is in one pixel of the first image."""
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randint(max(1, n_classes - 1), shape, generator=generator)
+    target[0].view(-1)[0] = n_classes - 1
+    x = torch.randn(shape[0], n_classes, *shape[1:], generator=generator, dtype=torch.float64)
+    return LOGITS[family](x, one_hot(target, n_classes)).to(dtype), target
+
+
+def one_hot(target, n_classes):
+    return F.one_hot(target, n_classes).movedim(-1, 1)
+
+
+def soft_labels(n_classes, n_pixels=50, seed=1):
+    """Return soft labels of three images; where there are several, they add up to 1."""
+    shares = np.random.default_rng(seed).dirichlet(np.full(max(n_classes, 2), 0.3), (3, n_pixels))
+    return torch.tensor(shares).movedim(2, 1)[:, :n_classes]
+
+
+@each_family
+@pytest.mark.parametrize('n_classes', [2, 3, 5])
+@each_oracle
+def test_the_value_is_that_of_the_definition(loss, n_classes, family):
+    logits, labels = scene(n_classes, family, (3, 25))
+    probs, weight = logits.softmax(1), torch.arange(n_classes) / 2
+    for per_image, ignore_index in itertools.product((False, True), (None, 255, 0, -7)):
+        target = labels.clone()
+        if ignore_index is not None:
+            target[:, 5:15] = ignore_index
+        for classes in ('present', 'all', [n_classes - 1, 0]):
+            for class_weight in (None, weight if per_image else weight.tolist()):
+                settings = classes, per_image, ignore_index, class_weight
+                loss.assert_value(loss.oracle(probs, target, *settings), probs, target, *settings)
+
+
+@each_family
+@pytest.mark.parametrize('ignore_index', [None, 255, 0])
+@each_oracle
+def test_one_channel_is_the_foreground_of_two(loss, ignore_index, family):
+    logits, target = scene(2, family)
+    target[:, :9] = 1
+    if ignore_index is not None:
+        target[:, 5:30] = ignore_index
+    probs = logits.softmax(1)
+    for per_image, classes in itertools.product((False, True), ('present', 'all', [0])):
+        expected = loss.oracle(probs, target, [1], per_image, ignore_index)
+        loss.assert_value(expected, probs[:, 1:], target, classes, per_image, ignore_index)
+
+
+@pytest.mark.parametrize('shape', [(4, 3), (4, 3, 6), (2, 3, 4, 5), (2, 3, 2, 2, 2)], ids=str)
+@each_oracle
+def test_any_number_of_dimensions_and_any_layout(loss, shape):
+    generator = torch.Generator().manual_seed(0)
+    probs = torch.rand(shape, generator=generator).double()
+    target = torch.randint(3, (shape[0], *shape[2:]), generator=generator)
+    expected = loss.oracle(probs.movedim(1, -1).reshape(1, -1, 3).transpose(1, 2), target.reshape(1, -1))
+    strided = torch.stack([target, target], -1)[..., 0]
+    for layout in (probs, probs.movedim(1, -1).contiguous().movedim(-1, 1), torch.stack([probs, probs], 2)[:, :, 0]):
+        loss.assert_value(expected, layout, strided)
+        loss.function(layout.detach().requires_grad_(), strided).backward()
+
+
+@pytest.mark.parametrize('n_classes', [2, 4, 10])
+@each_loss
+def test_one_minus_the_jaccard_index_on_hard_predictions(loss, n_classes):
+    rng = np.random.default_rng(0)
+    decided, target = torch.tensor(rng.integers(0, n_classes, (2, 2, 300)))
+    target[target == n_classes - 1] = 0  # decided, never true
+    target[:, :50] = 255
+    index = multiclass_jaccard_index(decided, target, n_classes, average='none', ignore_index=255)
+    present = target[target != 255].unique()
+    found = loss(one_hot(decided, n_classes).float(), target)
+    assert found.item() == pytest.approx(1 - index[present].mean().item(), rel=1e-6)
+
+
+@pytest.mark.parametrize('n_classes', [2, 3, 5, 10])
+@each_loss
+def test_one_where_all_is_wrong_and_zero_where_all_is_right(loss, n_classes):
+    target = scene(n_classes)[1]
+    wrong, right = (one_hot((target + step) % n_classes, n_classes).float().requires_grad_() for step in (1, 0))
+    for settings in ({}, {'per_image': True}, {'class_weight': range(1, n_classes + 1)}):
+        assert loss(wrong, target, **settings).item() == pytest.approx(1, rel=1e-6)
+        assert loss(right, target, **settings).item() == 0
+    assert loss(1 - wrong, target).item() < 1
+    loss(right, target, 'all').backward()
+    assert right.grad.isfinite().all()
+
+
+@each_family
+@each_loss
+def test_a_weighted_mean_is_never_above_one(loss, family):
+    logits, target = scene(5, family)
+    probs = logits.softmax(1)
+    losses = [loss(probs, target, [c]).item() for c in range(5)]
+    for weight in ([1, 20, 20, 20, 20], [0, 0, 0, 0, 1e6], [1e-6, 1, 0, 0, 0]):
+        found = loss(probs, target, class_weight=weight).item()
+        assert found == pytest.approx(np.average(losses, weights=weight), rel=1e-12)
+        assert found <= 1 + 1e-12
+
+
+@each_loss
+def test_class_weights_are_as_precise_as_the_scores(loss):
+    logits, target = scene(3)
+    weights = [1, 3, 0], [1 / 3, 1, 0]
+    found, thirds = (loss(logits.softmax(1), target, [0, 1], class_weight=weight).item() for weight in weights)
+    assert thirds == pytest.approx(found, rel=1e-14)
+
+
+@pytest.mark.parametrize('classes', ['present', 'all', [0]], ids=str)
+@pytest.mark.parametrize('n_classes', [1, 3])
+@pytest.mark.parametrize('per_image', [False, True])
+@each_loss
+def test_nothing_valid_is_a_zero_attached_to_the_graph(loss, classes, n_classes, per_image):
+    logits = scene(n_classes)[0].requires_grad_()
+    for part in (logits, logits[:0], logits[..., :0]):
+        value = loss(part.sigmoid(), torch.full((len(part), part.shape[2]), 255), classes, per_image)
+        assert value.item() == 0
+        assert torch.autograd.grad(value, logits)[0].eq(0).all()
+
+
+@each_loss
+def test_no_class_that_counts_is_a_zero_attached_to_the_graph(loss):
+    probs = torch.rand(2, 1, 9, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    value = loss(probs, torch.zeros(2, 9).long())
+    value.backward()
+    assert value.item() == 0
+    assert probs.grad.eq(0).all()
+
+
+@pytest.mark.parametrize('n_classes', [1, 2, 3])
+@each_loss
+def test_a_single_valid_pixel_costs_what_its_class_lacks(loss, n_classes):
+    logits, target = scene(n_classes)
+    target[:], target[1, 7] = 255, 1
+    probs = logits.softmax(1) if n_classes > 1 else logits.sigmoid()
+    expected = 1 - probs[1, int(n_classes > 1), 7].item()
+    for per_image in (False, True):
+        assert loss(probs, target, per_image=per_image).item() == pytest.approx(expected, rel=1e-12)
+
+
+@each_loss
+def test_an_image_with_nothing_valid_is_not_averaged(loss):
+    logits, target = scene(3)
+    target[1] = 255
+    probs = logits.softmax(1)
+    for classes in ('present', 'all', [1]):
+        expected = loss(probs[[0, 2]], target[[0, 2]], classes, per_image=True).item()
+        assert loss(probs, target, classes, per_image=True).item() == pytest.approx(expected, rel=1e-12)
+
+
+@each_loss
+def test_the_loss_of_a_batch_is_not_the_mean_over_its_images(loss):
+    logits, target = scene(3)
+    target[0], target[1:, 1:] = 0, 1
+    of_batch, of_images = (loss(logits.softmax(1), target, per_image=each) for each in (False, True))
+    assert (of_batch - of_images).abs() > 0.02
+
+
+@each_loss
+def test_ignored_pixels_have_no_effect_and_a_nan_that_counts_is_not_hidden(loss):
+    logits, target = scene(3)
+    target[:, ::3] = 255
+    probs, kept = logits.softmax(1), target != 255
+    poisoned = probs.masked_fill(~kept.unsqueeze(1), math.nan).requires_grad_()
+    value = loss(poisoned, target)
+    assert value.item() == pytest.approx(loss(probs.movedim(1, 2)[kept], target[kept]).item(), rel=1e-12)
+    value.backward()
+    assert poisoned.grad.isfinite().all()
+    assert poisoned.grad[:, :, ::3].eq(0).all()
+    assert loss(poisoned, target.clamp(max=2)).isnan()
+
+
+@pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=str)
+@each_loss
+def test_soft_labels_of_0_and_1_are_labels(loss, dtype):
+    logits, target = scene(4, dtype=dtype)
+    logits.requires_grad_()
+    losses = [loss(logits.softmax(1), t) for t in (target, one_hot(target, 4).to(dtype))]
+    precision = 1e-5 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(*losses, rtol=precision, atol=0)
+    gradients = (torch.autograd.grad(value, logits)[0] for value in losses)
+    torch.testing.assert_close(*gradients, rtol=precision, atol=precision / 100)
+
+
+@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16], ids=str)
+@each_loss
+def test_half_precision_is_computed_in_float32(loss, dtype):
+    logits, target = scene(3, shape=(2, 100_000), dtype=dtype)
+    probs = logits.softmax(1).requires_grad_()
+    value = loss(probs, target, class_weight=[1, 2, 3])
+    assert value.dtype == torch.float32
+    assert value.item() == pytest.approx(loss(probs.double(), target, class_weight=[1, 2, 3]).item(), rel=1e-6)
+    value.backward()
+    assert probs.grad.dtype == dtype
+    assert probs.grad.isfinite().all()
+
+
+@each_loss
+def test_more_pixels_than_half_precision_can_count(loss):
+    probs = torch.full((1, 1, 70_000), 0.25, dtype=torch.float16)
+    assert loss(probs, torch.ones(1, 70_000).long()).item() == pytest.approx(0.75, rel=1e-6)
+
+
+@pytest.mark.parametrize('class_weight', [None, [1.0, 2.0, 3.0]], ids=str)
+@each_loss
+def test_compiles_without_graph_breaks(loss, class_weight):
+    logits, target = scene(3, dtype=torch.float32)
+    target[:, ::5] = 255
+    compiled = torch.compile(lambda x: loss(x, target, class_weight=class_weight), fullgraph=True, backend='eager')
+    expected = loss(logits.softmax(1), target, class_weight=class_weight)
+    assert compiled(logits.softmax(1)).item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+P, T = torch.full((2, 3, 5), 1 / 3), torch.zeros(2, 5, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ('args', 'settings', 'error', 'message'),
+    [
+        ((P.long(), T), {}, TypeError, '`probs`.*int64'),
+        ((P[0, 0], T[0]), {}, ValueError, r'`probs`.*\(5,\)'),
+        ((P, T[:1]), {}, ValueError, r'`target`.*\(2, 5\).*\(1, 5\)'),
+        ((P, T + 3), {}, ValueError, r'`target`.*\[0, 2\].*Found 3'),
+        ((P, T - 1), {}, ValueError, r'`target`.*\[0, 2\].*Found -1'),
+        ((P[:, :1], T + 2), {}, ValueError, r'`target`.*\[0, 1\].*Found 2'),
+        ((P, T.float()), {}, ValueError, '`target`.*float32'),
+        ((P, 2 * P + 1), {}, ValueError, r'`target`.*\[0, 1\]'),
+        ((P, T, 'absent'), {}, ValueError, "`classes`.*'absent'"),
+        ((P, T, [0, 3]), {}, ValueError, '`classes`.*below 3.*Found 3'),
+        ((P, T, 0), {}, TypeError, '`classes`.*0'),
+        ((P, T), dict(class_weight=[1, 2]), ValueError, '`class_weight`.*3 classes.*Found 2'),
+        ((P, T), dict(class_weight=[1, 2, -1]), ValueError, '`class_weight`.*-1'),
+    ],
+)
+@each_loss
+def test_arguments_that_do_not_fit_are_named(loss, args, settings, error, message):
+    with pytest.raises(error, match=message):
+        loss(*args, **settings)
