@@ -3,20 +3,95 @@ import math
 import numpy as np
 import pytest
 import torch
-from mmseg_nondecomp.functional.error_cells import MarginCells, ProbabilityCells
-from mmseg_nondecomp.functional.error_histogram import error_histogram
-from mmseg_nondecomp.functional.jaccard_shares import shares_of_cells
+from jaccard_scenes import inputs_of
+from reference import lovasz as reference
 
-from mmseg_nondecomp.functional.activations import activate
+from mmseg_nondecomp.functional._inputs import activate
+from mmseg_nondecomp.functional.lovasz.extension import shares_of_cells
+from mmseg_nondecomp.functional.lovasz.histogram import (
+    MarginCells,
+    ProbabilityCells,
+    error_histogram,
+    loss_of_cells,
+    lovasz_losses,
+)
 
 CELLS = [ProbabilityCells(4), MarginCells(4)]
+KINDS = ['labels', 'weights', 'shares', 'several labels']
+each_kind = pytest.mark.parametrize('kind', KINDS)
 each_cells = pytest.mark.parametrize('cells', CELLS, ids=lambda cells: type(cells).__name__)
+each_bins = pytest.mark.parametrize('bins', [1, 4, 64, 1024, 6000])
 each_dtype = pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=str)
 per_image_or_not = pytest.mark.parametrize('per_image', [False, True])
 
 
-def scene(kind, n_images=3, n_classes=3, n_pixels=40, seed=0):
-    """Scores, target and mass. Some pixels are of no class, some do not exist."""
+def ends_of_cells(cells, errors):
+    """Check cells of ascending errors; return the smallest and the largest error in each, infinite in an empty one."""
+    cell = cells.of(errors)
+    assert cell.dtype == torch.int32
+    assert bool((cell.diff() >= 0).all())
+    assert bool((cell[errors == 0] == 0).all())
+    assert cell[-1] == cells.number - 1
+    errors = errors.double()
+    lowest = torch.full((cells.number,), torch.inf).double().scatter_reduce_(0, cell.long(), errors, 'amin')
+    highest = torch.full((cells.number,), -torch.inf).double().scatter_reduce_(0, cell.long(), errors, 'amax')
+    return lowest, highest
+
+
+@each_bins
+@each_dtype
+def test_cells_of_probabilities_are_no_wider_than_half_a_bin(bins, dtype):
+    cells = ProbabilityCells(bins)
+    errors = torch.linspace(0, 1, 400_001, dtype=torch.float64)
+    errors = torch.cat([errors, errors[1:] ** 4, 1 - errors[1:] ** 4]).sort().values.to(dtype)
+    lowest, highest = ends_of_cells(cells, errors)
+    assert bool((cells.of(errors[errors > 1e-14]) > 0).all())
+    slack = 1e-6 if dtype == torch.float32 else 0
+    assert (highest - lowest).max() <= 1 / (2 * bins) + slack
+
+
+@each_bins
+@each_dtype
+def test_cells_of_margins_are_as_fine_as_the_logit_is_small(bins, dtype):
+    cells = MarginCells(bins)
+    errors = torch.linspace(math.asinh(-100), math.asinh(1e8), 400_001, dtype=torch.float64).sinh() / 100 + 1
+    errors = torch.cat([torch.zeros(1), errors.clamp(0, 1e6)]).to(dtype)
+    lowest, highest = ends_of_cells(cells, errors)
+    assert bool((cells.of(errors[errors > 2e-5]) > 0).all())
+    assert (cells.of(torch.tensor([1e6, 2e6, 1e30, math.inf], dtype=dtype)) == cells.number - 1).all()
+    logit = torch.maximum((lowest - 1).abs(), (highest - 1).abs())
+    slack = 1e-6 * (1 + logit) if dtype == torch.float32 else 0
+    assert bool((highest - lowest <= 8.2 / bins * (logit + 0.01) + slack).all())
+
+
+@pytest.mark.parametrize('cells', [ProbabilityCells, MarginCells])
+@each_bins
+def test_centres_are_in_their_cells(cells, bins):
+    cells = cells(bins)
+    centres = cells.centres(torch.device('cpu'))
+    assert centres.dtype == torch.float64
+    assert centres[0].abs() < 1e-30  # the first cell is for errors of 0
+    assert (centres.diff() > 0).all()
+    assert cells.of(centres)[1:].tolist() == list(range(1, cells.number))
+
+
+@each_dtype
+def test_errors_beyond_the_range_are_in_the_first_or_the_last_cell(dtype):
+    step = torch.finfo(dtype).eps
+    cells = ProbabilityCells(64)
+    assert cells.of(torch.tensor([-step, 1 + step], dtype=dtype)).tolist() == [0, cells.number - 1]
+    assert MarginCells(64).of(torch.tensor([-step, -1.0, -math.inf], dtype=dtype)).tolist() == [0, 0, 0]
+    inputs = inputs_of(torch.tensor([[[1 + step, -step]]], dtype=dtype), [[1, 0]], torch.ones(1, 2).int())
+    assert error_histogram(inputs, CELLS[0], False).mass[0, 0, :, -1].tolist() == [1, 1]
+
+
+@each_cells
+def test_the_cell_of_a_nan_exists(cells):
+    assert 0 <= cells.of(torch.tensor([math.nan])).item() < cells.number
+
+
+def scene(kind, n_images=3, n_classes=3, n_pixels=40, seed=0, cells=CELLS[0]):
+    """Return inputs. Some pixels are of no class, some are ignored; some errors of a hinge are 0."""
     rng = np.random.default_rng(seed)
     scores = torch.tensor(rng.random((n_images, n_classes, n_pixels)))
     if kind == 'shares':
@@ -29,38 +104,24 @@ def scene(kind, n_images=3, n_classes=3, n_pixels=40, seed=0):
         target = rng.integers(0, n_classes + 1, (n_images, n_pixels))
     mass = rng.random((n_images, n_pixels)) < 0.8
     mass = mass * rng.exponential(size=mass.shape) if kind == 'weights' else mass.astype(np.int32)
-    return scores, torch.tensor(target), torch.tensor(mass)
+    return inputs_of(scores * 8 - 3 if isinstance(cells, MarginCells) else scores, target, mass)
 
 
-def margins(scores, cells):
-    """The same scores for cells of a hinge: some errors are 0."""
-    return scores * 8 - 3 if isinstance(cells, MarginCells) else scores
+def part_of(inputs, images=slice(None), pixels=slice(None)):
+    """Return the inputs of some images or pixels."""
+    scores, target, valid, weight, _ = inputs
+    valid = valid[images, pixels]
+    weight = None if weight is None else weight[images, pixels]
+    return type(inputs)(scores[images, :, pixels], target[images, ..., pixels], valid, weight, valid.shape)
 
 
-each_kind = pytest.mark.parametrize('kind', ['labels', 'weights', 'shares', 'several labels'])
+def shares_of(inputs):
+    """Return the share of each class in each item, float64 of shape [N, C, P]."""
+    return inputs.one_hot().double()
 
 
-def histogram_by_loop(scores, target, mass, cells, per_image):
-    n_images, n_classes, n_pixels = scores.shape
-    counts = torch.zeros(n_images if per_image else 1, n_classes, 2, cells.number, dtype=torch.float64)
-    sums = torch.zeros_like(counts)
-    for n, c, i in np.ndindex(n_images, n_classes, n_pixels):
-        share = float(target[n, c, i]) if target.dim() == 3 else float(target[n, i] == c)
-        score = scores[n, c, i].item()
-        for role, error, amount in ((0, score, 1 - share), (1, cells.top - score, share)):
-            error, amount = max(error, 0.0), amount * float(mass[n, i])
-            if amount:
-                place = n if per_image else 0, c, role, cells.of(torch.tensor(error, dtype=scores.dtype)).item()
-                counts[place] += amount
-                sums[place] += amount * error
-    return counts, sums
-
-
-@each_dtype
-def test_an_error_a_rounding_above_one_is_counted_with_the_largest(dtype):
-    scores = torch.tensor([[[1 + torch.finfo(dtype).eps, -torch.finfo(dtype).eps]]], dtype=dtype)
-    found = error_histogram(scores, torch.tensor([[1, 0]]), torch.ones(1, 2, dtype=torch.int32), CELLS[0], False)
-    assert found.mass[0, 0, :, -1].tolist() == [1, 1]
+def gradient_of(histogram, upstream, scores):
+    return torch.autograd.grad((histogram.errors * upstream).sum(), scores)[0]
 
 
 @each_kind
@@ -68,32 +129,21 @@ def test_an_error_a_rounding_above_one_is_counted_with_the_largest(dtype):
 @per_image_or_not
 @pytest.mark.parametrize('n_pixels', [5, 40])
 def test_counts_and_sums_are_those_of_a_loop(kind, cells, per_image, n_pixels):
-    scores, target, mass = scene(kind, n_pixels=n_pixels)
-    scores = margins(scores, cells)
-    found = error_histogram(scores, target, mass, cells, per_image)
-    counts, sums = histogram_by_loop(scores, target, mass, cells, per_image)
+    inputs = scene(kind, n_pixels=n_pixels, cells=cells)
+    scores, share = inputs.scores, shares_of(inputs)
+    counts = torch.zeros(3 if per_image else 1, 3, 2, cells.number, dtype=torch.float64)
+    sums = torch.zeros_like(counts)
+    for n, c, i in np.ndindex(*scores.shape):
+        score, belongs = scores[n, c, i].item(), share[n, c, i].item()
+        for role, error, amount in ((0, score, 1 - belongs), (1, cells.top - score, belongs)):
+            error, amount = max(error, 0.0), amount * float(inputs.mass[n, i])
+            if amount:
+                place = n if per_image else 0, c, role, cells.of(torch.tensor(error, dtype=scores.dtype)).item()
+                counts[place] += amount
+                sums[place] += amount * error
+    found = error_histogram(inputs, cells, per_image)
     torch.testing.assert_close(found.mass.double(), counts, rtol=1e-13, atol=1e-15)
     torch.testing.assert_close(found.errors, sums, rtol=1e-13, atol=1e-15)
-
-
-@each_kind
-@each_cells
-@pytest.mark.parametrize('elements', [1, 40])
-@pytest.mark.parametrize('shape', [(2, 3, 20), (20, 3, 3)], ids=str)
-@per_image_or_not
-def test_how_many_pixels_are_worked_on_at_a_time_is_no_matter(kind, cells, elements, shape, per_image, monkeypatch):
-    scores, target, mass = scene(kind, *shape)
-    scores = margins(scores, cells).requires_grad_()
-    upstream = torch.rand(1, 3, 2, cells.number, generator=torch.Generator().manual_seed(0))
-
-    def run():
-        found = error_histogram(scores, target, mass, cells, per_image)
-        return *found, torch.autograd.grad((found.errors * upstream).sum(), scores)[0]
-
-    expected = run()
-    monkeypatch.setattr('mmseg_nondecomp.functional.error_histogram.BLOCK', elements)
-    for part, other in zip(run(), expected, strict=True):
-        torch.testing.assert_close(part, other, rtol=1e-14, atol=0)
 
 
 @each_kind
@@ -102,115 +152,143 @@ def test_how_many_pixels_are_worked_on_at_a_time_is_no_matter(kind, cells, eleme
 @pytest.mark.parametrize(('n_pixels', 'bins'), [(5, 4), (40, 4), (40, 6000)])
 def test_backward_is_that_of_the_dense_histogram(kind, cells, per_image, n_pixels, bins):
     cells = type(cells)(bins)
-    scores, target, mass = scene(kind, n_pixels=n_pixels)
-    scores = margins(scores, cells).requires_grad_()
+    inputs = scene(kind, n_pixels=n_pixels, cells=cells)
+    scores, share = inputs.scores.requires_grad_(), shares_of(inputs)
     rows = len(scores) if per_image else 1
     upstream = torch.randn(rows, 3, 2, cells.number, generator=torch.Generator().manual_seed(0)).double()
-    found = error_histogram(scores, target, mass, cells, per_image)
+    found = error_histogram(inputs, cells, per_image)
     assert not found.mass.requires_grad
-    gradient = torch.autograd.grad((found.errors * upstream).sum(), scores)[0]
-
-    share = target if target.dim() == 3 else (target.unsqueeze(1) == torch.arange(3).view(3, 1)).double()
     loss = 0
     for role, error, amount in ((0, scores, 1 - share), (1, cells.top - scores, share)):
         error = error.clamp(min=0)
         at = upstream[:, :, role].expand(len(scores), -1, -1).gather(2, cells.of(error.detach()).long())
-        loss = loss + (error * at * amount * mass.unsqueeze(1)).sum()
-    torch.testing.assert_close(gradient, torch.autograd.grad(loss, scores)[0], rtol=1e-12, atol=1e-14)
+        loss = loss + (error * at * amount * inputs.mass.unsqueeze(1)).sum()
+    expected = torch.autograd.grad(loss, scores)[0]
+    torch.testing.assert_close(gradient_of(found, upstream, scores), expected, rtol=1e-12, atol=1e-14)
+
+
+@each_kind
+@each_cells
+@pytest.mark.parametrize('elements', [1, 40])
+@pytest.mark.parametrize('shape', [(2, 3, 20), (20, 3, 3), (1, 3, 20)], ids=str)
+@per_image_or_not
+def test_the_size_of_blocks_does_not_matter(kind, cells, elements, shape, per_image, monkeypatch):
+    inputs = scene(kind, *shape, cells=cells)
+    inputs.scores.requires_grad_()
+    upstream = torch.rand(1, 3, 2, cells.number, generator=torch.Generator().manual_seed(0))
+
+    def run():
+        found = error_histogram(inputs, cells, per_image)
+        return *found, gradient_of(found, upstream, inputs.scores)
+
+    expected = run()
+    monkeypatch.setattr('mmseg_nondecomp.functional.lovasz.histogram.BLOCK', elements)
+    for part, other in zip(run(), expected, strict=True):
+        torch.testing.assert_close(part, other, rtol=1e-14, atol=0)
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ('cells', 'activation'),
+    [(ProbabilityCells(64), 'softmax'), (ProbabilityCells(64), 'sigmoid'), (MarginCells(64), 'margin')],
+)
+@pytest.mark.parametrize('elements', [40, 1 << 17])
+def test_an_activation_in_blocks_is_the_activation_of_all(kind, cells, activation, elements, monkeypatch):
+    monkeypatch.setattr('mmseg_nondecomp.functional.lovasz.histogram.BLOCK', elements)
+    inputs = scene(kind)
+    logits = (8 * inputs.scores - 4).requires_grad_()
+    found = error_histogram(inputs._replace(scores=logits), cells, False, activation)
+    expected = error_histogram(inputs._replace(scores=activate(logits, activation)), cells, False)
+    assert torch.equal(found.mass, expected.mass)
+    torch.testing.assert_close(found.errors, expected.errors, rtol=1e-14, atol=0)
+    upstream = torch.rand(1, 3, 2, cells.number, generator=torch.Generator().manual_seed(0)).double()
+    gradients = [gradient_of(histogram, upstream, logits) for histogram in (found, expected)]
+    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-15)
 
 
 @each_dtype
 def test_the_gradient_has_the_dtype_of_the_scores(dtype):
-    scores, target, mass = scene('labels')
-    scores = scores.to(dtype).requires_grad_()
-    error_histogram(scores, target, mass, CELLS[0], False).errors.sum().backward()
+    inputs = scene('labels')
+    scores = inputs.scores.to(dtype).requires_grad_()
+    error_histogram(inputs._replace(scores=scores), CELLS[0], False).errors.sum().backward()
     assert scores.grad.dtype == dtype
 
 
 @each_kind
 @each_cells
 def test_histograms_of_parts_add_up_to_that_of_the_whole(kind, cells):
-    scores, target, mass = scene(kind)
-    scores = margins(scores, cells)
-    whole = error_histogram(scores, target, mass, cells, False)
-    images = error_histogram(scores, target, mass, cells, True)
-    halves = [
-        error_histogram(scores[..., part], target[..., part], mass[..., part], cells, False)
-        for part in (slice(0, 17), slice(17, None))
-    ]
+    inputs = scene(kind, cells=cells)
+    whole, images = (error_histogram(inputs, cells, per_image) for per_image in (False, True))
+    halves = [error_histogram(part_of(inputs, pixels=part), cells, False) for part in (slice(0, 17), slice(17, None))]
     for name in ('mass', 'errors'):
         total = getattr(whole, name).double()
-        of_images, of_halves = getattr(images, name).sum(0, keepdim=True), sum(getattr(h, name) for h in halves)
-        torch.testing.assert_close(of_images.double(), total, rtol=1e-13, atol=1e-15)
-        torch.testing.assert_close(of_halves.double(), total, rtol=1e-13, atol=1e-15)
+        for parts in (getattr(images, name).sum(0, keepdim=True), sum(getattr(half, name) for half in halves)):
+            torch.testing.assert_close(parts.double(), total, rtol=1e-13, atol=1e-15)
 
 
 @each_cells
 @pytest.mark.parametrize('n_pixels', [1, 5])
 def test_many_small_images_are_one_set(cells, n_pixels):
-    scores, target, mass = scene('labels', n_images=200, n_pixels=n_pixels)
-    side_by_side = (scores.movedim(0, 1).flatten(1)[None], target.flatten()[None], mass.flatten()[None])
-    found = error_histogram(scores, target, mass, cells, False)
-    expected = error_histogram(*side_by_side, cells, False)
+    inputs = scene('labels', n_images=200, n_pixels=n_pixels)
+    side_by_side = (inputs.scores.movedim(0, 1).flatten(1), inputs.target.flatten(), inputs.mass.flatten())
+    found = error_histogram(inputs, cells, False)
+    expected = error_histogram(inputs_of(*(part.unsqueeze(0) for part in side_by_side)), cells, False)
     assert torch.equal(found.mass, expected.mass)
     assert torch.equal(found.errors, expected.errors)
-    assert error_histogram(scores, target, mass, cells, True).mass.shape == (200, 3, 2, cells.number)
+    assert error_histogram(inputs, cells, True).mass.shape == (200, 3, 2, cells.number)
 
 
 @each_cells
-def test_shares_count_as_that_much_of_a_pixel_of_each_class(cells):
-    scores, shares, mass = scene('shares')
-    scores = margins(scores, cells).requires_grad_()
-    copies, labels = scores.repeat(1, 1, 3), torch.arange(3).repeat_interleave(40).expand(3, -1)
-    found = error_histogram(scores, shares, mass, cells, False)
-    expected = error_histogram(copies, labels, (shares * mass.unsqueeze(1)).flatten(1), cells, False)
+def test_a_soft_label_counts_in_proportion_as_a_pixel_of_each_class(cells):
+    inputs = scene('shares', cells=cells)
+    scores = inputs.scores.requires_grad_()
+    labels = torch.arange(3).repeat_interleave(40).expand(3, -1)
+    copies = inputs_of(scores.repeat(1, 1, 3), labels, (inputs.target * inputs.mass.unsqueeze(1)).flatten(1))
+    found, expected = (error_histogram(each, cells, False) for each in (inputs, copies))
     torch.testing.assert_close(found.mass, expected.mass, rtol=1e-13, atol=1e-14)
     torch.testing.assert_close(found.errors, expected.errors, rtol=1e-13, atol=1e-14)
     slope = torch.rand(cells.number, generator=torch.Generator().manual_seed(0)).double()
-    gradients = [torch.autograd.grad((h.errors * slope).sum(), scores)[0] for h in (found, expected)]
+    gradients = [gradient_of(histogram, slope, scores) for histogram in (found, expected)]
     torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-14)
 
 
 @each_kind
 @each_cells
 @pytest.mark.parametrize('poison', [math.nan, math.inf, -math.inf])
-def test_pixels_without_mass_leave_no_trace(kind, cells, poison):
-    scores, target, mass = scene(kind)
-    scores = margins(scores, cells)
-    gone = mass == 0
-    expected = error_histogram(scores, target, mass, cells, False)
-    poisoned = scores.masked_fill(gone.unsqueeze(1), poison).requires_grad_()
-    if target.dim() == 2:
-        target = target.masked_fill(gone, 0)
-    found = error_histogram(poisoned, target, mass, cells, False)
-    assert torch.equal(found.errors, expected.errors)
-    assert found.mass.sum() == pytest.approx(mass.sum().item() * 3)
+def test_pixels_without_mass_have_no_effect(kind, cells, poison):
+    inputs = scene(kind, cells=cells)
+    ignored = ~inputs.valid
+    poisoned = inputs.scores.masked_fill(ignored.unsqueeze(1), poison).requires_grad_()
+    target = inputs.target if inputs.is_soft else inputs.target.masked_fill(ignored, 0)
+    found = error_histogram(inputs._replace(scores=poisoned, target=target), cells, False)
+    assert torch.equal(found.errors, error_histogram(inputs, cells, False).errors)
+    assert found.mass.sum() == pytest.approx(inputs.mass.sum().item() * 3)
     gradient = torch.autograd.grad(found.errors.sum(), poisoned)[0]
     assert gradient.isfinite().all()
-    assert gradient.masked_select(gone.unsqueeze(1)).eq(0).all()
+    assert gradient.masked_select(ignored.unsqueeze(1)).eq(0).all()
 
 
 @each_cells
 @pytest.mark.parametrize('kind', ['labels', 'shares'])
-def test_a_nan_that_exists_is_not_hidden(cells, kind):
-    scores, target, mass = scene(kind)
-    scores[1, 2, 3], mass[1, 3] = math.nan, 1
-    assert error_histogram(scores, target, mass, cells, False).errors.sum().isnan()
+def test_a_nan_that_counts_is_not_hidden(cells, kind):
+    inputs = scene(kind, cells=cells)
+    inputs.scores[1, 2, 3], inputs.valid[1, 3] = math.nan, True
+    assert error_histogram(inputs, cells, False).errors.sum().isnan()
 
 
-def test_the_label_after_the_last_class_is_background_everywhere():
-    scores, mass = torch.rand(2, 3, 50, generator=torch.Generator().manual_seed(0)), torch.ones(2, 50).int()
-    found = error_histogram(scores, torch.full((2, 50), 3), mass, CELLS[0], False)
+def test_the_label_after_the_last_class_is_background_of_each_class():
+    scores = torch.rand(2, 3, 50, generator=torch.Generator().manual_seed(0))
+    found = error_histogram(inputs_of(scores, torch.full((2, 50), 3), torch.ones(2, 50).int()), CELLS[0], False)
     assert found.mass[:, :, 0].sum(2).tolist() == [[100] * 3]
     assert found.mass[:, :, 1].eq(0).all()
     torch.testing.assert_close(found.errors[0, :, 0].sum(1), scores.double().sum((0, 2)))
 
 
 @pytest.mark.parametrize('kind', ['labels', 'shares'])
-def test_infinite_margins_are_kept_apart(kind):
+def test_infinite_margins_have_cells_of_their_own(kind):
     scores = torch.tensor([[[math.inf, -math.inf, math.inf, -math.inf]]])
     target = torch.tensor([[0, 1, 1, 0]]) if kind == 'labels' else torch.tensor([[[1.0, 0.0, 0.0, 1.0]]])
-    found = error_histogram(scores, target, torch.ones(1, 4).int(), MarginCells(4), False)
+    found = error_histogram(inputs_of(scores, target, torch.ones(1, 4).int()), CELLS[1], False)
     assert found.mass[0, 0].nonzero().tolist() == [[0, 0], [0, 12], [1, 0], [1, 12]]
     assert found.errors[0, 0, :, 0].tolist() == [0, 0]
     assert found.errors[0, 0, :, -1].tolist() == [math.inf, math.inf]
@@ -218,10 +296,10 @@ def test_infinite_margins_are_kept_apart(kind):
 
 @pytest.mark.parametrize('shape', [(0, 3, 5), (2, 3, 0)], ids=str)
 @per_image_or_not
-def test_nothing_gives_an_empty_histogram(shape, per_image):
+def test_the_histogram_of_no_pixels_is_empty(shape, per_image):
     scores = torch.zeros(shape, requires_grad=True)
     empty = torch.zeros(shape[0], shape[2], dtype=torch.long)
-    found = error_histogram(scores, empty, empty, CELLS[0], per_image)
+    found = error_histogram(inputs_of(scores, empty, empty), CELLS[0], per_image)
     assert found.mass.shape == (shape[0] if per_image else 1, 3, 2, 13)
     assert found.mass.eq(0).all()
     found.errors.sum().backward()
@@ -232,11 +310,9 @@ def test_nothing_gives_an_empty_histogram(shape, per_image):
 @each_cells
 @per_image_or_not
 def test_the_order_of_the_pixels_does_not_matter(kind, cells, per_image):
-    scores, target, mass = scene(kind, n_pixels=300)
-    scores = margins(scores, cells)
+    inputs = scene(kind, n_pixels=300, cells=cells)
     order = torch.randperm(300, generator=torch.Generator().manual_seed(0))
-    found = error_histogram(scores, target, mass, cells, per_image).mass
-    permuted = error_histogram(scores[..., order], target[..., order], mass[:, order], cells, per_image).mass
+    found, permuted = (error_histogram(each, cells, per_image).mass for each in (inputs, part_of(inputs, pixels=order)))
     if kind == 'labels':
         assert found.dtype == torch.int32
         assert torch.equal(permuted, found)
@@ -244,20 +320,135 @@ def test_the_order_of_the_pixels_does_not_matter(kind, cells, per_image):
     torch.testing.assert_close(permuted, found, rtol=1e-13, atol=1e-15)
 
 
-@each_kind
-@pytest.mark.parametrize(
-    ('cells', 'activation'),
-    [(ProbabilityCells(64), 'softmax'), (ProbabilityCells(64), 'sigmoid'), (MarginCells(64), 'margin')],
-)
-@pytest.mark.parametrize('elements', [40, 1 << 17])
-def test_an_activation_in_blocks_is_the_activation_of_all(kind, cells, activation, elements, monkeypatch):
-    monkeypatch.setattr('mmseg_nondecomp.functional.error_histogram.BLOCK', elements)
-    logits, target, mass = scene(kind)
-    logits = (8 * logits - 4).requires_grad_()
-    found = error_histogram(logits, target, mass, cells, False, activation)
-    expected = error_histogram(activate(logits, activation), target, mass, cells, False)
-    assert torch.equal(found.mass, expected.mass)
-    torch.testing.assert_close(found.errors, expected.errors, rtol=1e-14, atol=0)
-    upstream = torch.rand(1, 3, 2, cells.number, generator=torch.Generator().manual_seed(0)).double()
-    gradients = [torch.autograd.grad((h.errors * upstream).sum(), logits)[0] for h in (found, expected)]
-    torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-15)
+BINS = 64
+WAYS = {
+    'sorted': (ProbabilityCells, None),
+    'cells of probabilities': (ProbabilityCells, BINS),
+    'sorted margins': (MarginCells, None),
+    'cells of margins': (MarginCells, BINS),
+}
+each_way = pytest.mark.parametrize(('cells', 'bins'), WAYS.values(), ids=WAYS)
+each_target = pytest.mark.parametrize('kind', ['labels', 'weights', 'several labels'])
+
+
+def sets_of(kind, seed=0, top=1.0):
+    """Return inputs of 3 images and 4 classes; the last image has none, the first no foreground of class 3."""
+    rng = np.random.default_rng(seed)
+    scores = rng.random((3, 4, 60)) if top == 1 else rng.normal(1, 3, (3, 4, 60))
+    if kind == 'several labels':
+        target = rng.integers(0, 5, (3, 4, 60)) / 4
+        target[0, 3] = 0
+    else:
+        target = rng.integers(0, 5, (3, 60))  # 4 is none
+        target[0] %= 3
+    mass = rng.exponential(size=(3, 60)) if kind == 'weights' else np.ones((3, 60), np.int32)
+    mass[2] = 0
+    mass[1, :7] = 0
+    return inputs_of(scores, target, mass)
+
+
+def losses_by_levels(inputs, top, per_image):
+    """Compute the loss of each class in each set from the definition, with soft labels in proportion."""
+    sets = [[n] for n in range(3)] if per_image else [[0, 1, 2]]
+    losses = np.zeros((len(sets), 4))
+    for (row, images), c in ((each, c) for each in enumerate(sets) for c in range(4)):
+        parts = inputs.scores[:, c], shares_of(inputs)[:, c], inputs.mass
+        s, y, w = (part[images].flatten().numpy() for part in parts)
+        errors, masses = np.maximum(np.concatenate([top - s, s]), 0), np.concatenate([w * y, w * (1 - y)])
+        losses[row, c] = reference.lovasz_extension_by_levels(errors, np.arange(2 * s.size) < s.size, masses)
+    return losses
+
+
+@each_target
+@per_image_or_not
+@each_way
+def test_losses_are_those_of_the_definition_or_below_by_the_width_of_a_cell(kind, per_image, cells, bins):
+    for seed in range(3):
+        inputs = sets_of(kind, seed, cells.top)
+        expected = losses_by_levels(inputs, cells.top, per_image)
+        found, _ = lovasz_losses(inputs, cells, bins, per_image)
+        if bins is None:
+            np.testing.assert_allclose(found.losses, expected, rtol=1e-12, atol=1e-15)
+            continue
+        below = expected - found.losses.numpy()
+        assert below.min() >= -1e-12
+        assert (below <= (1 / (2 * BINS) if cells.top == 1 else 10 / BINS * (1 + expected))).all()
+
+
+@each_target
+@per_image_or_not
+@each_way
+def test_a_class_is_present_with_any_foreground_and_a_set_non_empty_with_any_pixel(kind, per_image, cells, bins):
+    inputs = sets_of(kind)
+    present = [[True, True, True, False], [True] * 4, [False] * 4] if per_image else [[True] * 4]
+    non_empty = [True, True, False] if per_image else [True]
+    found, _ = lovasz_losses(inputs, cells, bins, per_image)
+    assert found.present.tolist() == present
+    assert found.non_empty.tolist() == non_empty
+    assert found.losses.shape == found.present.shape
+    if not inputs.is_soft:
+        found, _ = lovasz_losses(inputs._replace(target=torch.full((3, 60), 4)), cells, bins, per_image)
+        assert not found.present.any()
+        assert found.non_empty.tolist() == non_empty
+    for empty in (part_of(inputs, images=slice(0, 0)), part_of(inputs, pixels=slice(0, 0))):
+        found, _ = lovasz_losses(empty, cells, bins, False)
+        assert found.losses.eq(0).all()
+        assert not found.present.any()
+        assert not found.non_empty.any()
+
+
+@each_target
+@per_image_or_not
+@pytest.mark.parametrize('cells', [ProbabilityCells, MarginCells])
+def test_gradcheck_of_sorted_losses(kind, per_image, cells):
+    inputs = part_of(sets_of(kind, top=cells.top), pixels=slice(5, 9))
+    assert torch.autograd.gradcheck(
+        lambda scores: lovasz_losses(inputs._replace(scores=scores), cells, None, per_image)[0].losses,
+        inputs.scores.clone().requires_grad_(),
+    )
+
+
+@each_target
+@per_image_or_not
+@each_way
+def test_ignored_pixels_have_no_effect_on_the_losses(kind, per_image, cells, bins):
+    inputs = sets_of(kind)
+    poisoned = inputs.scores.masked_fill(~inputs.valid.unsqueeze(1), math.nan).requires_grad_()
+    (found, _), (expected, _) = (
+        lovasz_losses(each, cells, bins, per_image) for each in (inputs._replace(scores=poisoned), inputs)
+    )
+    assert torch.equal(found.losses, expected.losses)
+    assert torch.autograd.grad(found.losses.sum(), poisoned)[0].isfinite().all()
+
+
+@each_target
+def test_the_sum_of_histograms_has_the_loss_of_all_images_and_not_the_mean_of_their_losses(kind):
+    inputs, cells = sets_of(kind), ProbabilityCells(1024)
+    parts = [error_histogram(part_of(inputs, images=slice(n, n + 1)), cells, False) for n in range(3)]
+    found = loss_of_cells(sum(part.errors for part in parts), shares_of_cells(sum(part.mass for part in parts)))
+    losses, mass = lovasz_losses(inputs, ProbabilityCells, 1024, False)
+    torch.testing.assert_close(found, losses.losses, rtol=1e-12, atol=0)
+    torch.testing.assert_close(mass, sum(part.mass for part in parts))
+    np.testing.assert_allclose(found, losses_by_levels(inputs, 1.0, False), atol=1 / 2048)
+    of_images = losses_by_levels(inputs, 1.0, True)[:2].mean(0)
+    assert np.abs(found.numpy() - of_images).max() > 0.02
+
+
+@each_target
+@per_image_or_not
+def test_shares_of_a_histogram_add_up_to_one_for_each_non_empty_set(kind, per_image):
+    histogram = error_histogram(sets_of(kind), ProbabilityCells(BINS), per_image)
+    total = (histogram.mass * shares_of_cells(histogram.mass)).sum((2, 3))
+    non_empty = (histogram.mass > 0).flatten(1).any(1)
+    torch.testing.assert_close(total, non_empty.double().unsqueeze(1).expand_as(total), rtol=1e-8, atol=0)
+
+
+@pytest.mark.parametrize('cells', [ProbabilityCells, MarginCells])
+def test_errors_of_the_past_are_at_the_centres_of_their_cells(cells):
+    inputs, before = sets_of('labels', 0, cells.top), sets_of('labels', 1, cells.top)
+    past, expected = (error_histogram(each, cells(BINS), False) for each in (before, inputs))
+    found, mass = lovasz_losses(inputs, cells, BINS, False, past=lambda like: past.mass.to(like))
+    assert torch.equal(mass, expected.mass)
+    errors = expected.errors + past.mass * cells(BINS).centres(torch.device('cpu'))
+    shares = shares_of_cells(mass + past.mass)
+    torch.testing.assert_close(found.losses, loss_of_cells(errors, shares), rtol=1e-12, atol=0)
