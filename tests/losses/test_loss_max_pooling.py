@@ -3,11 +3,11 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, focal
 from reference import max_pooling as reference
 
 from mmseg_nondecomp import LossMaxPooling
 from mmseg_nondecomp.functional import loss_max_pooling
-from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, focal
 
 
 def batch(n_classes=5):
