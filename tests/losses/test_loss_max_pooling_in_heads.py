@@ -1,11 +1,11 @@
-"""Loss max-pooling in heads of MMSegmentation and MMDetection, with their losses of pixels, and in a training."""
+"""Loss max-pooling with the losses and in the heads of MMSegmentation and MMDetection, and while a Runner trains."""
 
 import needs_openmmlab  # noqa: F401  isort: skip
 
 import pytest
 import torch
 import torch.nn.functional as F
-from losses.test_loss_max_pooling import batch
+from jaccard_scenes import batch
 from mmengine.config import Config
 from mmengine.model import BaseModel
 from mmengine.optim import OptimWrapper
@@ -16,26 +16,16 @@ from mmseg_nondecomp import LossMaxPooling
 from mmseg_nondecomp.functional import loss_max_pooling
 
 
-class TestRegisteredPixelLosses:
-    @pytest.mark.parametrize('kind', ['mmseg', 'mmdet'])
-    @pytest.mark.filterwarnings('ignore:Default ``avg_non_ignore``')
-    def test_registered_cross_entropy_is_the_built_in_one(self, kind):
-        pytest.importorskip(kind)
-        logits, labels = batch()
-        loss = LossMaxPooling(pixel_loss=dict(type=f'{kind}.CrossEntropyLoss'))
-        torch.testing.assert_close(loss(logits, labels), LossMaxPooling()(logits, labels))
-
-    def test_registered_focal_loss(self):
-        logits, labels = batch()
-        is_class = F.one_hot(labels[:1] % 5, 5).movedim(-1, 1).double()
-        p_true = torch.where(is_class == 1, logits[:1].sigmoid(), 1 - logits[:1].sigmoid())
-        losses = (-0.5 * (1 - p_true) ** 3 * p_true.log()).mean(1)
-        found = LossMaxPooling(pixel_loss=dict(type='mmseg.FocalLoss', gamma=3.0))(logits[:1], is_class)
-        torch.testing.assert_close(found, loss_max_pooling(losses))
+@pytest.mark.parametrize('kind', ['mmseg', 'mmdet'])
+@pytest.mark.filterwarnings('ignore:Default ``avg_non_ignore``')
+def test_the_registered_cross_entropy_is_the_built_in_one(kind):
+    pytest.importorskip(kind)
+    loss = LossMaxPooling(pixel_loss=dict(type=f'{kind}.CrossEntropyLoss'))
+    torch.testing.assert_close(loss(*batch()), LossMaxPooling()(*batch()))
 
 
 def config(tmp_path, base, model):
-    """A user's config file that inherits from a stock one."""
+    """Return the model of a config file that inherits from a stock one."""
     path = tmp_path / 'config.py'
     path.write_text(f'_base_ = {base!r}\nmodel = {model!r}\n')
     return Config.fromfile(path).model
@@ -70,7 +60,7 @@ class TestMMSegmentation:
         losses['loss_lmp'].backward()
         assert decode_head.conv_seg.weight.grad.any()
 
-    def test_without_delete_the_cure_is_told(self, tmp_path):
+    def test_without_delete_the_error_names_it(self, tmp_path):
         from mmseg.registry import MODELS
 
         override = dict(decode_head=dict(loss_decode=dict(type='LossMaxPooling')))
@@ -102,7 +92,7 @@ class TestMMDetection:
         torch.testing.assert_close(losses['loss_cls'], expected)
         (losses['loss_cls'] + losses['loss_bbox']).backward()
         assert head.fc_cls.weight.grad.any()
-        # Online hard example mining asks for the terms.
+        # Online hard example mining needs the terms.
         assert head.loss(cls_score, bbox_pred, rois, *targets, reduction_override='none')['loss_cls'].shape == (10,)
 
     @pytest.mark.parametrize('name', ['FCOSHead', 'RetinaHead'])
@@ -133,7 +123,7 @@ class TestMMDetection:
 
 
 class _PixelClassifier(BaseModel):
-    """The least that a Runner trains."""
+    """A minimal model for a Runner."""
 
     def __init__(self):
         super().__init__()
