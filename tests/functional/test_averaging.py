@@ -9,8 +9,6 @@ from torchmetrics.functional.classification import multiclass_jaccard_index
 from mmseg_nondecomp.functional._averaging import (
     ClassLosses,
     class_average,
-    confusion_matrix,
-    count_decisions,
     jaccard_counts,
     mean_jaccard,
 )
@@ -160,14 +158,3 @@ def test_the_mean_index_is_nan_without_any_class():
     assert mean_jaccard(torch.zeros(2, 3).double()).isnan()
     nothing = torch.zeros(2, 0).long()
     assert mean_jaccard(jaccard_counts(nothing, nothing, torch.zeros(2, 0), 3)).isnan().all()
-
-
-def test_the_confusion_matrix_has_the_counts_of_all_images():
-    decided, target = labels()
-    valid = target < 4
-    decided = decided.clamp(max=3)
-    matrix = confusion_matrix(decided, target, 4)
-    for true, found in np.ndindex(4, 4):
-        assert matrix[true, found] == ((target == true) & (decided == found)).sum()
-    expected = jaccard_counts(decided, target, valid.int(), 4).sum(0)
-    assert torch.equal(count_decisions(decided, target, 4), expected)

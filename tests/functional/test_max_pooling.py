@@ -213,8 +213,6 @@ X = torch.tensor([0.5, 0.25, 0.75])
     ('losses', 'p', 'm', 'error', 'message'),
     [
         (X, 0.9, 2, ValueError, r'`p` should be in \[1, inf\]. Found 0.9'),
-        (X, math.nan, 2, ValueError, '`p`.*nan'),
-        (X, True, 2, TypeError, '`p` should be a number. Found True'),
         (X, 1.3, 0.5, ValueError, '`m`.*0.5'),
         (X, 1.3, 3.1, ValueError, '`m`.*3.1'),
         (X[None], 1.3, 2, ValueError, '`losses`.*shape'),
@@ -234,7 +232,6 @@ def test_arguments_of_weights_that_do_not_fit_are_named(losses, p, m, error, mes
     [
         (X, dict(p=0.9), '`p`.*0.9'),
         (X, dict(ratio=0), r'`ratio` should be in \(0, 1\]. Found 0'),
-        (X, dict(ratio=1.5), '`ratio`.*1.5'),
         (-X, dict(), '`losses`.*-0.5'),
         (X, dict(mask=torch.ones(3)), '`mask`.*float32'),
         (X, dict(mask=torch.ones(2).bool()), r'`mask`.*\(2,\)'),

@@ -81,16 +81,6 @@ def test_equals_the_whole_prediction_up_to_a_receptive_field_of_half_the_overlap
         assert not torch.equal(predict_in_tiles(far, images, crop_size, stride), far(images))
 
 
-def test_an_average_over_sliding_windows_is_not_the_whole_prediction():
-    images, predict = integers(1, 2, 8, 20), network(2)
-    total, count = torch.zeros(1, 3, 8, 20, dtype=torch.float64), torch.zeros(20)
-    for start in (0, 8):
-        total[..., start : start + 12] += predict(images[..., start : start + 12])
-        count[start : start + 12] += 1
-    assert torch.equal(predict_in_tiles(predict, images, (8, 12), (8, 8)), predict(images))
-    assert not torch.equal(total / count, predict(images))
-
-
 @pytest.mark.parametrize('crop_size', [(8, 9), (10, 9), (8, 100)])
 def test_a_small_image_is_predicted_as_a_whole(crop_size):
     seen = []

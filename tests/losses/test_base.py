@@ -3,7 +3,6 @@ import torch
 
 from mmseg_nondecomp.losses import _base
 from mmseg_nondecomp.losses._base import (
-    RegisteredLoss,
     SetLoss,
     Value,
     is_traced_in_training,
@@ -102,12 +101,6 @@ def test_a_loss_without_terms_refuses_their_reduction():
         ValueError, match=r'`reduction_override` should be None, "none", "mean" or "sum". Found \'all\''
     ):
         MeanScore()(SCORES, LABELS, reduction_override='all')
-
-
-def test_only_subclasses_have_a_value():
-    for method in (RegisteredLoss.value, RegisteredLoss.terms):
-        with pytest.raises(NotImplementedError):
-            method(MeanScore(), None)
 
 
 @pytest.mark.parametrize('stage', [None, 'val', 'test'])

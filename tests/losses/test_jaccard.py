@@ -40,15 +40,6 @@ def test_terms_add_up_to_the_loss_with_its_gradient(loss, scope):
 
 
 @each_loss
-def test_terms_of_boxes(loss):
-    logits, labels = torch.randn(30, 3, dtype=torch.float64), torch.randint(0, 3, (30,))
-    terms = loss()(logits, labels, reduction_override='none')
-    assert terms.shape == (30,)
-    if not isinstance(loss(), SoftIoULoss):
-        torch.testing.assert_close(terms.sum(), loss()(logits, labels))
-
-
-@each_loss
 def test_a_pixel_of_weight_two_is_two_pixels(loss):
     logits, labels = batch()
     weight = torch.ones(labels.shape)
@@ -76,19 +67,6 @@ def test_labels_of_dense_heads_of_mmdetection(loss):
     torch.testing.assert_close(of_decisions(logits, labels, avg_factor=3.0), of_decisions(logits, target))
     objects = (labels > 0).long()
     torch.testing.assert_close(of_decisions(logits[:, :1], objects), loss()(logits[:, :1], 1 - objects))
-
-
-@each_loss
-def test_items_without_a_position_are_one_set_whatever_the_scope(loss):
-    logits, labels = torch.randn(40, 3), torch.randint(0, 3, (40,))
-    assert torch.equal(loss(scope='image')(logits, labels), loss(scope='batch')(logits, labels))
-
-
-@pytest.mark.parametrize('args', [dict(classes=[0, 7]), dict(class_weight=[1.0, 2.0])], ids=str)
-@each_loss
-def test_classes_that_the_prediction_does_not_have_are_named(loss, args):
-    with pytest.raises(ValueError, match=f'`{next(iter(args))}`'):
-        loss(**args)(*batch())
 
 
 def measured(loss, logits, labels):

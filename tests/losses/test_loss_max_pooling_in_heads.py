@@ -7,9 +7,6 @@ import torch
 import torch.nn.functional as F
 from jaccard_scenes import batch
 from mmengine.config import Config
-from mmengine.model import BaseModel
-from mmengine.optim import OptimWrapper
-from mmengine.runner import Runner
 from mmengine.structures import InstanceData, PixelData
 
 from mmseg_nondecomp import LossMaxPooling
@@ -59,14 +56,6 @@ class TestMMSegmentation:
         torch.testing.assert_close(losses['loss_lmp'], LossMaxPooling()(resized, labels[:, 0]))
         losses['loss_lmp'].backward()
         assert decode_head.conv_seg.weight.grad.any()
-
-    def test_without_delete_the_error_names_it(self, tmp_path):
-        from mmseg.registry import MODELS
-
-        override = dict(decode_head=dict(loss_decode=dict(type='LossMaxPooling')))
-        cfg = config(tmp_path, 'mmseg::_base_/models/fcn_r50-d8.py', override).decode_head
-        with pytest.raises(TypeError, match=r'`use_sigmoid`.*`_delete_=True`'):
-            MODELS.build(cfg)
 
 
 class TestMMDetection:
@@ -120,45 +109,3 @@ class TestMMDetection:
         loss = sum(losses['loss_cls']) if isinstance(losses['loss_cls'], list) else losses['loss_cls']
         gradients = torch.autograd.grad(loss, outputs[0])
         assert all(gradient.isfinite().all() and gradient.any() for gradient in gradients)
-
-
-class _PixelClassifier(BaseModel):
-    """A minimal model for a Runner."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.loss = torch.nn.Conv2d(3, 4, 1), LossMaxPooling(p=1, ratio=0.5)
-
-    def forward(self, image, label, mode='tensor'):
-        return {self.loss.loss_name: self.loss(self.layer(image), label)}
-
-
-def test_support_is_logged_when_a_runner_trains_and_not_otherwise(tmp_path):
-    data = [dict(image=torch.randn(3, 4, 4), label=torch.randint(0, 4, (4, 4))) for _ in range(3)]
-    model = _PixelClassifier()
-    runner = Runner(
-        model,
-        work_dir=str(tmp_path),
-        train_dataloader=dict(
-            dataset=data,
-            batch_size=1,
-            collate_fn=dict(type='default_collate'),
-            sampler=dict(type='DefaultSampler', shuffle=False),
-        ),
-        train_cfg=dict(by_epoch=False, max_iters=3),
-        optim_wrapper=OptimWrapper(torch.optim.SGD(model.parameters(), 0.1)),
-        experiment_name=f'support of {tmp_path.name}',
-        default_hooks=dict(checkpoint=None),
-        log_level='ERROR',
-    )
-
-    def logged():
-        scalars = runner.message_hub.log_scalars
-        return scalars['train/loss_lmp_support'].data[0].tolist() if 'train/loss_lmp_support' in scalars else []
-
-    model(data[0]['image'][None], data[0]['label'][None])
-    assert logged() == []
-    runner.train()
-    assert logged() == [0.5, 0.5, 0.5]
-    model(data[0]['image'][None], data[0]['label'][None])
-    assert len(logged()) == 3

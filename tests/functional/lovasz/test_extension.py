@@ -119,21 +119,6 @@ def test_convex_homogeneous_and_monotone(family, foreground):
         assert larger >= max(at_x, at_y) - slack
 
 
-def test_the_order_of_the_pixels_does_not_matter():
-    errors, foreground = pixels('uniform', 'some', 100)
-    order = torch.tensor(np.random.default_rng(1).permutation(100))
-    value, moved = lovasz_extension(errors, foreground), lovasz_extension(errors[order], foreground[order])
-    torch.testing.assert_close(moved, value, rtol=1e-14, atol=0)
-    torch.testing.assert_close(gradient(errors[order], foreground[order]), gradient(errors, foreground)[order])
-
-
-@each_foreground
-def test_gradcheck(foreground):
-    errors, is_foreground = pixels('uniform', foreground, 20)
-    assert errors.sort().values.diff().min() > 1e-4
-    assert torch.autograd.gradcheck(lambda x: lovasz_extension(x, is_foreground), errors.requires_grad_())
-
-
 @each_family
 @each_foreground
 def test_the_gradient_is_a_subgradient(family, foreground):
