@@ -1,8 +1,38 @@
 """Images and inputs on which the Jaccard losses and loss max-pooling are tested."""
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 
 from mmseg_nondecomp.functional._inputs import Inputs
+
+LOGITS = {
+    'random': lambda x, labels: x,
+    'confident': lambda x, labels: 3 * x + 8 * labels,
+    'collapsed': lambda x, labels: x + 4 * torch.eye(x.shape[1], dtype=x.dtype)[0].view(1, -1, *[1] * (x.dim() - 2)),
+    'wrong': lambda x, labels: x - 40 * labels,
+    'tied': lambda x, labels: x.round(),
+    'flat': lambda x, labels: 0 * x,
+}
+
+
+def scene(n_classes, family='random', shape=(3, 50), seed=0, dtype=torch.float64):
+    """Return logits and labels; the last class is in one pixel of the first image."""
+    generator = torch.Generator().manual_seed(seed)
+    target = torch.randint(max(1, n_classes - 1), shape, generator=generator)
+    target[0].view(-1)[0] = n_classes - 1
+    x = torch.randn(shape[0], n_classes, *shape[1:], generator=generator, dtype=torch.float64)
+    return LOGITS[family](x, one_hot(target, n_classes)).to(dtype), target
+
+
+def one_hot(target, n_classes):
+    return F.one_hot(target, n_classes).movedim(-1, 1)
+
+
+def soft_labels(n_classes, n_pixels=50, seed=1):
+    """Return soft labels of three images; where there are several, they add up to 1."""
+    shares = np.random.default_rng(seed).dirichlet(np.full(max(n_classes, 2), 0.3), (3, n_pixels))
+    return torch.tensor(shares).movedim(2, 1)[:, :n_classes]
 
 
 def batch(n_channels=5):

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from functional.test_jaccard_losses import one_hot, scene, soft_labels
-from jaccard_scenes import inputs_of
+from jaccard_scenes import inputs_of, one_hot, scene, soft_labels
 from reference import lovasz as reference
 
 from mmseg_nondecomp.functional import soft_iou

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -28,7 +29,7 @@ FOREGROUNDS = {
     'some': lambda rng, n: rng.permutation(n) < (n + 1) // 2,
     'all': lambda rng, n: np.ones(n, bool),
 }
-each_family = pytest.mark.parametrize('family', FAMILIES)
+each_scene = pytest.mark.parametrize(('family', 'foreground'), list(itertools.product(FAMILIES, FOREGROUNDS)))
 each_foreground = pytest.mark.parametrize('foreground', FOREGROUNDS)
 
 
@@ -42,8 +43,7 @@ def gradient(errors, foreground):
     return torch.autograd.grad(lovasz_extension(errors, foreground).sum(), errors)[0]
 
 
-@each_family
-@each_foreground
+@each_scene
 def test_equals_the_maximum_over_all_orderings(family, foreground):
     for n in (1, 2, 3, 5, 7):
         errors, is_foreground = pixels(family, foreground, n, seed=n)
@@ -55,8 +55,7 @@ def test_equals_the_maximum_over_all_orderings(family, foreground):
             np.testing.assert_allclose(found, slope.astype(float), rtol=1e-13, atol=1e-15)
 
 
-@each_family
-@each_foreground
+@each_scene
 @pytest.mark.parametrize(('dtype', 'precision'), [(torch.float32, 1e-6), (torch.float64, 1e-13)], ids=str)
 def test_equals_the_integral_over_levels(family, foreground, dtype, precision):
     errors, is_foreground = pixels(family, foreground, 300)
@@ -103,8 +102,7 @@ def test_equals_the_jaccard_loss_on_sets(foreground):
         assert found == pytest.approx(float(reference.jaccard_loss(wrong, is_foreground)), rel=1e-13)
 
 
-@each_family
-@each_foreground
+@each_scene
 def test_convex_homogeneous_and_monotone(family, foreground):
     rng = np.random.default_rng(1)
     for seed in range(5):
@@ -119,8 +117,7 @@ def test_convex_homogeneous_and_monotone(family, foreground):
         assert larger >= max(at_x, at_y) - slack
 
 
-@each_family
-@each_foreground
+@each_scene
 def test_the_gradient_is_a_subgradient(family, foreground):
     for seed in range(5):
         x, is_foreground = pixels(family, foreground, 15, seed)
@@ -165,8 +162,7 @@ def test_slopes_of_two_million_pixels_do_not_cancel():
     assert np.linalg.norm(as_differences - expected) > 1e-3 * np.linalg.norm(expected)
 
 
-@each_family
-@each_foreground
+@each_scene
 @pytest.mark.parametrize('integers', [True, False])
 def test_the_mass_of_a_pixel_is_the_number_of_times_it_counts(family, foreground, integers):
     for seed in range(10):
@@ -314,17 +310,6 @@ def test_the_shares_of_a_cell_add_up_to_its_step(kind, n):
         expected = np.diff(losses_on_the_way(foreground, background)).astype(float)
         np.testing.assert_allclose(steps, expected, rtol=1e-8, atol=1e-15)
         assert steps.sum() == pytest.approx(1 if (foreground + background).any() else 0, rel=1e-8)
-
-
-def test_cells_of_one_pixel_have_the_steps_of_pixels_in_order():
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        mass, is_foreground = rng.exponential(size=15), rng.random(15) < 0.4
-        foreground, background = mass * is_foreground, mass * ~is_foreground
-        of_foreground, of_background = cell_shares(foreground, background)
-        steps = foreground * of_foreground + background * of_background
-        expected = shares_in_order(torch.tensor(foreground), torch.tensor(background))
-        np.testing.assert_allclose(steps, expected, rtol=1e-8, atol=1e-15)
 
 
 def integrated_shares(foreground, background):

@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import torch
-from functional.test_jaccard_losses import LOGITS, each_family, one_hot, scene
+from jaccard_scenes import LOGITS, one_hot, scene
 from reference import lovasz as reference
 
 from mmseg_nondecomp.functional import lovasz_hinge, lovasz_softmax
 from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityCells
 
+each_family = pytest.mark.parametrize('family', LOGITS)
 exact_and_binned = pytest.mark.parametrize('bins', [None, 1024])
 
 

@@ -1,3 +1,4 @@
+import itertools
 import math
 
 import numpy as np
@@ -19,7 +20,8 @@ from mmseg_nondecomp.functional.lovasz.histogram import (
 CELLS = [ProbabilityCells(4), MarginCells(4)]
 KINDS = ['labels', 'weights', 'shares', 'several labels']
 each_kind = pytest.mark.parametrize('kind', KINDS)
-each_cells = pytest.mark.parametrize('cells', CELLS, ids=lambda cells: type(cells).__name__)
+each_cells = pytest.mark.parametrize('cells', CELLS, ids=str)
+each_scene = pytest.mark.parametrize(('kind', 'cells'), list(itertools.product(KINDS, CELLS)), ids=str)
 each_bins = pytest.mark.parametrize('bins', [1, 4, 64, 1024, 6000])
 each_dtype = pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=str)
 per_image_or_not = pytest.mark.parametrize('per_image', [False, True])
@@ -124,8 +126,7 @@ def gradient_of(histogram, upstream, scores):
     return torch.autograd.grad((histogram.errors * upstream).sum(), scores)[0]
 
 
-@each_kind
-@each_cells
+@each_scene
 @per_image_or_not
 @pytest.mark.parametrize('n_pixels', [5, 40])
 def test_counts_and_sums_are_those_of_a_loop(kind, cells, per_image, n_pixels):
@@ -146,8 +147,7 @@ def test_counts_and_sums_are_those_of_a_loop(kind, cells, per_image, n_pixels):
     torch.testing.assert_close(found.errors, sums, rtol=1e-13, atol=1e-15)
 
 
-@each_kind
-@each_cells
+@each_scene
 @per_image_or_not
 @pytest.mark.parametrize(('n_pixels', 'bins'), [(5, 4), (40, 4), (40, 6000)])
 def test_backward_is_that_of_the_dense_histogram(kind, cells, per_image, n_pixels, bins):
@@ -167,8 +167,7 @@ def test_backward_is_that_of_the_dense_histogram(kind, cells, per_image, n_pixel
     torch.testing.assert_close(gradient_of(found, upstream, scores), expected, rtol=1e-12, atol=1e-14)
 
 
-@each_kind
-@each_cells
+@each_scene
 @pytest.mark.parametrize('elements', [1, 40])
 @pytest.mark.parametrize('shape', [(2, 3, 20), (20, 3, 3), (1, 3, 20)], ids=str)
 @per_image_or_not
@@ -206,8 +205,7 @@ def test_an_activation_in_blocks_is_the_activation_of_all(kind, cells, activatio
     torch.testing.assert_close(*gradients, rtol=1e-12, atol=1e-15)
 
 
-@each_kind
-@each_cells
+@each_scene
 def test_histograms_of_parts_add_up_to_that_of_the_whole(kind, cells):
     inputs = scene(kind, cells=cells)
     whole, images = (error_histogram(inputs, cells, per_image) for per_image in (False, True))
@@ -216,18 +214,6 @@ def test_histograms_of_parts_add_up_to_that_of_the_whole(kind, cells):
         total = getattr(whole, name).double()
         for parts in (getattr(images, name).sum(0, keepdim=True), sum(getattr(half, name) for half in halves)):
             torch.testing.assert_close(parts.double(), total, rtol=1e-13, atol=1e-15)
-
-
-@each_cells
-@pytest.mark.parametrize('n_pixels', [1, 5])
-def test_many_small_images_are_one_set(cells, n_pixels):
-    inputs = scene('labels', n_images=200, n_pixels=n_pixels)
-    side_by_side = (inputs.scores.movedim(0, 1).flatten(1), inputs.target.flatten(), inputs.mass.flatten())
-    found = error_histogram(inputs, cells, False)
-    expected = error_histogram(inputs_of(*(part.unsqueeze(0) for part in side_by_side)), cells, False)
-    assert torch.equal(found.mass, expected.mass)
-    assert torch.equal(found.errors, expected.errors)
-    assert error_histogram(inputs, cells, True).mass.shape == (200, 3, 2, cells.number)
 
 
 @pytest.mark.parametrize('kind', ['labels', 'shares'])
@@ -240,8 +226,7 @@ def test_infinite_margins_have_cells_of_their_own(kind):
     assert found.errors[0, 0, :, -1].tolist() == [math.inf, math.inf]
 
 
-@each_kind
-@each_cells
+@each_scene
 @per_image_or_not
 def test_the_order_of_the_pixels_does_not_matter(kind, cells, per_image):
     inputs = scene(kind, n_pixels=300, cells=cells)
@@ -262,7 +247,9 @@ WAYS = {
     'cells of margins': (MarginCells, BINS),
 }
 each_way = pytest.mark.parametrize(('cells', 'bins'), WAYS.values(), ids=WAYS)
-each_target = pytest.mark.parametrize('kind', ['labels', 'weights', 'several labels'])
+TARGETS = ['labels', 'weights', 'several labels']
+each_target = pytest.mark.parametrize('kind', TARGETS)
+each_set = pytest.mark.parametrize(('kind', 'per_image'), list(itertools.product(TARGETS, [False, True])))
 
 
 def sets_of(kind, seed=0, top=1.0):
@@ -293,8 +280,7 @@ def losses_by_levels(inputs, top, per_image):
     return losses
 
 
-@each_target
-@per_image_or_not
+@each_set
 @each_way
 def test_losses_are_those_of_the_definition_or_below_by_the_width_of_a_cell(kind, per_image, cells, bins):
     for seed in range(3):
@@ -309,8 +295,7 @@ def test_losses_are_those_of_the_definition_or_below_by_the_width_of_a_cell(kind
         assert (below <= (1 / (2 * BINS) if cells.top == 1 else 10 / BINS * (1 + expected))).all()
 
 
-@each_target
-@per_image_or_not
+@each_set
 @each_way
 def test_a_class_is_present_with_any_foreground_and_a_set_non_empty_with_any_pixel(kind, per_image, cells, bins):
     inputs = sets_of(kind)
@@ -331,8 +316,7 @@ def test_a_class_is_present_with_any_foreground_and_a_set_non_empty_with_any_pix
         assert not found.non_empty.any()
 
 
-@each_target
-@per_image_or_not
+@each_set
 @pytest.mark.parametrize('cells', [ProbabilityCells, MarginCells])
 def test_gradcheck_of_sorted_losses(kind, per_image, cells):
     inputs = part_of(sets_of(kind, top=cells.top), pixels=slice(5, 9))
@@ -342,8 +326,7 @@ def test_gradcheck_of_sorted_losses(kind, per_image, cells):
     )
 
 
-@each_target
-@per_image_or_not
+@each_set
 @each_way
 @pytest.mark.parametrize('poison', [math.nan, math.inf, -math.inf])
 def test_ignored_pixels_have_no_effect(kind, per_image, cells, bins, poison):

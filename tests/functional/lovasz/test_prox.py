@@ -27,6 +27,7 @@ FOREGROUNDS = {
     'all': lambda rng, n: np.ones(n, bool),
 }
 each_family = pytest.mark.parametrize('family', MARGINS)
+each_scene = pytest.mark.parametrize(('family', 'foreground'), list(itertools.product(MARGINS, FOREGROUNDS)))
 each_foreground = pytest.mark.parametrize('foreground', FOREGROUNDS)
 
 
@@ -35,36 +36,21 @@ def pixels(family, foreground, n, seed=0):
     return torch.tensor(MARGINS[family](rng, n)), torch.tensor(FOREGROUNDS[foreground](rng, n))
 
 
-def objective(u, margins, foreground, lam):
-    return lovasz_extension(u.clamp(min=0), foreground) + lam / 2 * (u - margins).square().sum()
-
-
 def solution(margins, foreground, lam):
     """Solve the quadratic program beside ties, where its active sets may cycle; the operator is non-expansive."""
     beside = margins + 1e-8 * torch.randn(margins.shape, generator=torch.Generator().manual_seed(0)).double()
     return reference.prox_by_quadratic_program(beside, foreground, lam).astype(float)
 
 
-@each_family
-@each_foreground
+@each_scene
 def test_equals_the_quadratic_program(family, foreground):
-    for n, lam in itertools.product((1, 2, 3, 4), (0.03, 0.3, 1, 3, 30)):
+    for n, lam in itertools.product((1, 2, 3, 4, 6), (0.03, 0.3, 1, 3, 30)):
         margins, is_foreground = pixels(family, foreground, n, seed=n)
         found, expected = prox_lovasz_hinge(margins, is_foreground, lam), solution(margins, is_foreground, lam)
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6 * (1 + margins.abs().max().item()))
 
 
-@pytest.mark.parametrize('family', ['around zero', 'positive', 'ties'])
-@pytest.mark.parametrize('foreground', ['one', 'half', 'most'])
-def test_equals_the_quadratic_program_of_six_pixels(family, foreground):
-    for seed, lam in enumerate((0.1, 0.5, 1, 2, 10)):
-        margins, is_foreground = pixels(family, foreground, 6, seed)
-        expected = solution(margins, is_foreground, lam)
-        np.testing.assert_allclose(prox_lovasz_hinge(margins, is_foreground, lam), expected, rtol=0, atol=1e-6)
-
-
-@each_family
-@each_foreground
+@each_scene
 def test_certified_to_be_the_minimum(family, foreground):
     for n, lam in itertools.product((12, 60), (1e-3, 1e-2, 0.1, 1, 10, 100)):
         margins, is_foreground = pixels(family, foreground, n, seed=n)
@@ -81,13 +67,6 @@ def test_a_foreground_pixel_may_pass_a_background_pixel(dtype):
     torch.testing.assert_close(found.double(), torch.tensor([2 / 15, 11 / 30, 1.0]).double(), rtol=0, atol=1e-7)
     expected = reference.prox_by_quadratic_program(margins, foreground, 0.5).astype(float)
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-6)
-
-    # If they stayed together at t, the best would be worse.
-    t, other = torch.meshgrid(*2 * [torch.linspace(0, 2, 201, dtype=torch.float64)], indexing='ij')
-    together = torch.stack([t, t, other], 2)
-    values = lovasz_extension(together, foreground.expand_as(together))
-    values += 0.25 * (together - margins.double()).square().sum(2)
-    assert objective(found.double(), margins.double(), foreground, 0.5) < values.min() - 0.005
 
 
 @each_family
@@ -113,8 +92,7 @@ def test_without_foreground_the_largest_margins_are_cut_at_one_level(family, lam
     assert taken == pytest.approx(min(1 / lam, margins.clamp(min=0).sum().item()), rel=1e-9)
 
 
-@each_family
-@each_foreground
+@each_scene
 def test_margins_shrink_towards_zero_and_by_at_most_one_over_lam_in_all(family, foreground):
     for seed, lam in enumerate((1e-3, 1e-2, 0.1, 1, 10, 100)):
         margins, is_foreground = pixels(family, foreground, 30, seed)
@@ -126,8 +104,7 @@ def test_margins_shrink_towards_zero_and_by_at_most_one_over_lam_in_all(family, 
         assert (margins - u).sum() <= 1 / lam + 30 * rounding
 
 
-@each_family
-@each_foreground
+@each_scene
 def test_the_identity_for_large_and_the_cut_at_zero_for_small_lam(family, foreground):
     margins, is_foreground = pixels(family, foreground, 30)
     torch.testing.assert_close(prox_lovasz_hinge(margins, is_foreground, 1e12), margins, rtol=1e-11, atol=2e-12)
@@ -169,8 +146,7 @@ def test_twenty_thousand_pixels(family, foreground, lam):
     assert (g @ u).item() == pytest.approx(lovasz_extension(u.clamp(min=0), is_foreground).item(), rel=1e-6, abs=1e-9)
 
 
-@each_family
-@each_foreground
+@each_scene
 def test_the_envelope_is_the_least_objective_and_its_gradient_the_step(family, foreground):
     margins, is_foreground = pixels(family, foreground, 20)
     margins.requires_grad_()
@@ -194,8 +170,7 @@ def test_gradcheck_of_the_envelope(foreground, lam):
         assert torch.autograd.gradcheck(call, margins.requires_grad_(), eps=1e-5, atol=1e-4)
 
 
-@each_family
-@each_foreground
+@each_scene
 def test_the_envelope_rises_to_the_hinge_with_lam(family, foreground):
     margins, is_foreground = pixels(family, foreground, 20)
     hinge = lovasz_extension(margins.clamp(min=0), is_foreground).item()
