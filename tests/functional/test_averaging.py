@@ -89,12 +89,6 @@ def test_never_above_the_largest_loss_whatever_the_weights():
             assert counted.min() - 1e-12 <= mean <= counted.max() + 1e-12
 
 
-@pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=str)
-def test_the_average_keeps_the_dtype(dtype):
-    losses, present = torch.ones(1, 2, dtype=dtype), torch.ones(1, 2, dtype=torch.bool)
-    assert class_average(ClassLosses(losses, present, present.any(1)), 'all', torch.ones(2).double()).dtype == dtype
-
-
 @pytest.mark.parametrize(
     ('classes', 'class_weight', 'message'),
     [

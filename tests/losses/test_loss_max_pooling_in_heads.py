@@ -1,4 +1,4 @@
-"""Loss max-pooling with the losses and in the heads of MMSegmentation and MMDetection, and while a Runner trains."""
+"""Loss max-pooling with the losses and in the heads of MMSegmentation and MMDetection."""
 
 import needs_openmmlab  # noqa: F401  isort: skip
 

@@ -357,15 +357,3 @@ def test_no_part_of_a_cell_is_charged_more_than_it_costs_alone(kind):
             a, b = np.meshgrid(*(np.linspace(0, part[k], 9) for part in (foreground, background)))
             charged = a * shares[0, k] + b * shares[1, k]
             assert (charged <= delta(a0 + a, b0 + b, n) - delta(a0, b0, n) + 1e-8 * charged + 1e-12).all()
-
-
-def test_shares_of_rows_are_those_of_each_row():
-    rng = np.random.default_rng(0)
-    foreground, background = torch.tensor(rng.exponential(size=(2, 2, 3, 7)))
-    foreground[0, 1] = 0
-    of_pixels = shares_in_order(foreground, background)
-    of_cells = shares_of_cells(torch.stack([background, foreground], 2))
-    for place in np.ndindex(2, 3):
-        row = foreground[place], background[place]
-        torch.testing.assert_close(of_pixels[place], shares_in_order(*row), rtol=1e-14, atol=0)
-        torch.testing.assert_close(of_cells[place], shares_of_cells(torch.stack(row[::-1])), rtol=1e-14, atol=0)

@@ -83,24 +83,6 @@ def test_the_binned_gradient_is_within_two_thousandths(family, n_classes, size):
     assert (binned - exact).norm() <= 2e-3 * exact.norm()
 
 
-@pytest.mark.parametrize('n_classes', [1, 2, 3, 5])
-@exact_and_binned
-def test_gradcheck(n_classes, bins):
-    logits, target = scene(n_classes, shape=(2, 4), seed=1)
-    activate = torch.sigmoid if n_classes == 1 else lambda x: x.softmax(1)
-    if bins:
-        probs = activate(logits)
-        errors = torch.cat([probs, 1 - probs])
-        cells = ProbabilityCells(bins)
-        assert all(torch.equal(cells.of(errors + step), cells.of(errors)) for step in (-1e-7, 1e-7))
-    for settings in ({}, {'per_image': True, 'classes': 'all'}, {'ignore_index': 0}):
-        assert torch.autograd.gradcheck(
-            lambda x, settings=settings: lovasz_softmax(activate(x), target, **settings, bins=bins),
-            logits.clone().requires_grad_(),
-            eps=1e-7,
-        )
-
-
 @pytest.mark.parametrize('per_image', [False, True])
 @pytest.mark.parametrize('bins', [None, 4, 1024])
 def test_a_soft_label_counts_in_proportion_as_a_pixel_of_each_class(per_image, bins):
@@ -249,14 +231,6 @@ def test_the_hinge_is_convex_in_the_logits(labels):
         t = np.random.default_rng(seed).random()
         ends = t * lovasz_hinge(x, target) + (1 - t) * lovasz_hinge(y, target)
         assert lovasz_hinge(t * x + (1 - t) * y, target) <= ends * (1 + 1e-12)
-
-
-@each_labels
-@pytest.mark.parametrize('per_image', [False, True])
-def test_gradcheck_of_the_hinge(labels, per_image):
-    logits, target = hinge_scene(labels=labels, shape=(2, 12))
-    target[0, :2] = 255
-    assert torch.autograd.gradcheck(lambda x: lovasz_hinge(x, target, per_image), logits.requires_grad_())
 
 
 @pytest.mark.parametrize('dtype', [torch.bool, torch.uint8, torch.int32, torch.float32], ids=str)

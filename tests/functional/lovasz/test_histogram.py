@@ -87,11 +87,6 @@ def test_errors_beyond_the_range_are_in_the_first_or_the_last_cell(dtype):
     assert error_histogram(inputs, CELLS[0], False).mass[0, 0, :, -1].tolist() == [1, 1]
 
 
-@each_cells
-def test_the_cell_of_a_nan_exists(cells):
-    assert 0 <= cells.of(torch.tensor([math.nan])).item() < cells.number
-
-
 def scene(kind, n_images=3, n_classes=3, n_pixels=40, seed=0, cells=CELLS[0]):
     """Return inputs. Some pixels are of no class, some are ignored; some errors of a hinge are 0."""
     rng = np.random.default_rng(seed)

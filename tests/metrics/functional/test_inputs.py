@@ -5,7 +5,6 @@ from mmseg_nondecomp.metrics.functional._inputs import (
     decided_classes,
     decided_inputs,
     probability_inputs,
-    value_dtype,
 )
 
 TARGET = torch.zeros(2, 4, dtype=torch.long)
@@ -63,9 +62,3 @@ def test_soft_labels_of_a_single_class_have_the_shape_of_the_scores(shape):
     assert inputs.scores.shape == inputs.target.shape
     assert torch.equal(inputs.scores.flatten(), preds.flatten())
     assert torch.equal(inputs.target.flatten(), shares.flatten())
-
-
-def test_a_value_is_float64_only_for_predictions_in_float64():
-    for dtype in (torch.float16, torch.bfloat16, torch.float32, torch.int64):
-        assert value_dtype(torch.zeros(1, dtype=dtype)) == torch.float32
-    assert value_dtype(torch.zeros(1, dtype=torch.float64)) == torch.float64
