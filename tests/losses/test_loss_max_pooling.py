@@ -3,24 +3,14 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from reference import max_pooling as reference
+from jaccard_scenes import assert_same_loss, batch
 
 from mmseg_nondecomp import LossMaxPooling
 from mmseg_nondecomp.functional import loss_max_pooling
-from mmseg_nondecomp.functional.pixel_losses import binary_cross_entropy, focal
+from mmseg_nondecomp.functional._inputs import read_inputs
+from mmseg_nondecomp.losses._pixel_losses import PIXEL_LOSSES
 
-
-def batch(n_classes=5):
-    """Three images; a part of the first and all of the last is ignored."""
-    generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(3, n_classes, 6, 8, generator=generator).double() * 3
-    labels = torch.randint(0, max(n_classes, 2), (3, 6, 8), generator=generator)
-    labels[0, :2] = labels[2] = 255
-    return logits.requires_grad_(), labels
-
-
-def value_and_gradient(value, logits):
-    return value.detach(), torch.autograd.grad(value, logits, retain_graph=True)[0]
+CLASS_WEIGHT = [1.0, 0.5, 2.0, 0.0, 3.0]
 
 
 class TestDefinition:
@@ -34,132 +24,56 @@ class TestDefinition:
         else:
             expected = loss_max_pooling(losses, p, 0.3, valid)
         found = LossMaxPooling(p, 0.3, scope=scope)(logits, labels)
-        torch.testing.assert_close(value_and_gradient(found, logits), value_and_gradient(expected, logits))
-
-    def test_is_the_value_of_algorithm_1(self):
-        logits, labels = batch()
-        losses = F.cross_entropy(logits, labels, ignore_index=255, reduction='none')
-        rows = [losses[i][labels[i] != 255].detach().numpy() for i in range(2)]
-        expected = sum(reference.sorted_weights(row, 1.3, 0.25 * len(row))[1] for row in rows) / 2
-        assert LossMaxPooling()(logits, labels).item() == pytest.approx(float(expected), rel=1e-9)
-
-    @pytest.mark.parametrize('args', [dict(p=math.inf), dict(ratio=1.0), dict(p=1, ratio=1.0)])
-    def test_is_mean_cross_entropy_at_p_infinite_or_ratio_1(self, args):
-        logits, labels = batch()
-        per_image = [F.cross_entropy(logits[i : i + 1], labels[i : i + 1], ignore_index=255) for i in range(2)]
-        torch.testing.assert_close(LossMaxPooling(**args)(logits, labels), sum(per_image) / 2)
-        expected = F.cross_entropy(logits, labels, ignore_index=255)
-        torch.testing.assert_close(LossMaxPooling(**args, scope='batch')(logits, labels), expected)
-
-    def test_pixel_weights_scale_the_pixel_losses(self):
-        logits, labels = batch()
-        weight = torch.rand(labels.shape).double().round(decimals=1)
-        losses = F.cross_entropy(logits, labels, ignore_index=255, reduction='none') * weight
-        expected = loss_max_pooling(losses, mask=(labels != 255) & (weight > 0))
-        torch.testing.assert_close(LossMaxPooling(scope='batch')(logits, labels, weight=weight), expected)
+        assert_same_loss(found, expected, logits)
 
     @pytest.mark.parametrize('scope', ['image', 'batch', 'world'])
-    def test_reduction_none_gives_the_terms_of_the_sum(self, scope):
+    def test_the_terms_add_up_to_the_loss_with_its_gradient(self, scope):
         logits, labels = batch()
         loss = LossMaxPooling(scope=scope, loss_weight=0.5)
         terms = loss(logits, labels, reduction_override='none')
         assert terms.shape == labels.shape
         assert not terms[labels == 255].any()
-        found, expected = (value_and_gradient(x, logits) for x in (terms.sum(), loss(logits, labels)))
-        torch.testing.assert_close(found, expected)
+        assert_same_loss(terms.sum(), loss(logits, labels), logits)
+
+
+def test_the_logged_measure_is_the_share_of_pixels_at_full_weight():
+    loss = LossMaxPooling(p=1, ratio=0.5)
+    inputs = loss.read(*(part[:2] for part in batch()), None, None)
+    assert loss.measures(inputs, loss.value(inputs).statistics) == {'support': 0.5}
 
 
 class TestPixelLosses:
-    @pytest.mark.parametrize('name', ['bce', 'focal'])
-    def test_by_name(self, name):
+    @pytest.mark.parametrize('name', PIXEL_LOSSES)
+    def test_by_name_with_class_weights(self, name):
         logits, labels = batch()
-        class_weight = [1.0, 0.5, 2.0, 0.0, 3.0]
-        losses = {'bce': binary_cross_entropy, 'focal': focal}[name](
-            logits, labels, labels != 255, torch.tensor(class_weight)
-        )
-        expected = loss_max_pooling(losses, mask=labels != 255)
-        found = LossMaxPooling(pixel_loss=name, class_weight=class_weight, scope='batch')(logits, labels)
-        torch.testing.assert_close(found, expected)
-
-    def test_class_weights_of_cross_entropy(self):
-        logits, labels = batch()
-        class_weight = [1.0, 0.5, 2.0, 0.0, 3.0]
-        losses = F.cross_entropy(
-            logits, labels, torch.tensor(class_weight).double(), ignore_index=255, reduction='none'
-        )
-        found = LossMaxPooling(class_weight=class_weight, scope='batch')(logits, labels)
-        torch.testing.assert_close(found, loss_max_pooling(losses, mask=labels != 255))
-
-    @pytest.mark.parametrize('name', ['cross_entropy', 'bce'])
-    def test_one_channel(self, name):
-        logits, labels = batch(1)
-        target = labels.clamp(max=1)[:, None].double()
-        losses = F.binary_cross_entropy_with_logits(logits, target, reduction='none')[:, 0]
-        expected = loss_max_pooling(losses, mask=labels != 255)
-        torch.testing.assert_close(LossMaxPooling(pixel_loss=name, scope='batch')(logits, labels), expected)
+        inputs = read_inputs(logits, labels, one_vs_rest=True)
+        losses = PIXEL_LOSSES[name](inputs, torch.tensor(CLASS_WEIGHT).double())
+        found = LossMaxPooling(pixel_loss=name, class_weight=CLASS_WEIGHT, scope='batch')(logits, labels)
+        assert_same_loss(found, loss_max_pooling(losses, mask=inputs.valid), logits)
 
 
 class TestConfiguration:
     @pytest.mark.parametrize(
         ('args', 'error', 'message'),
         [
-            (dict(p=0.9), ValueError, '`p`.*0.9'),
-            (dict(p=math.nan), ValueError, '`p`.*nan'),
-            (dict(ratio=0), ValueError, '`ratio`.*0'),
-            (dict(ratio=1.01), ValueError, '`ratio`.*1.01'),
+            (dict(p=0.9), ValueError, r'`p` should be in \[1, inf\]. Found 0.9'),
+            (dict(p='inf'), TypeError, '`p`'),
+            (dict(ratio=0), ValueError, r'`ratio` should be in \(0, 1\]. Found 0'),
             (dict(pixel_loss='hinge'), ValueError, "`pixel_loss`.*'cross_entropy'.*'hinge'"),
             (dict(pixel_loss=dict(gamma=2.0)), TypeError, '`pixel_loss`.*gamma'),
             (dict(pixel_loss=dict(type='mmseg.FocalLoss'), class_weight=[1.0]), ValueError, '`class_weight`'),
             (dict(class_weight=[1.0, -1.0]), ValueError, r'`class_weight`.*-1\.0'),
-            (dict(class_weight=[1.0, math.nan]), ValueError, '`class_weight`.*nan'),
-            (dict(class_weight=[[1.0]]), ValueError, '`class_weight`'),
-            (dict(use_sigmoid=True), TypeError, '`use_sigmoid`.*_delete_'),
+            (dict(use_sigmoid=True), TypeError, "`use_sigmoid` should be None with `pixel_loss='cross_entropy'`"),
             (dict(use_sigmoid=False, pixel_loss='bce'), TypeError, '`use_sigmoid`.*_delete_'),
         ],
     )
-    def test_errors_come_at_construction(self, args, error, message):
+    def test_settings_out_of_range_are_named_at_construction(self, args, error, message):
         with pytest.raises(error, match=message):
             LossMaxPooling(**args)
 
-    @pytest.mark.parametrize(
-        'args', [dict(p='inf'), dict(ratio=None), dict(loss_weight='1'), dict(class_weight='w.npy')]
-    )
-    def test_wrong_types_are_named_at_construction(self, args):
-        with pytest.raises(TypeError, match=f'`{next(iter(args))}`'):
-            LossMaxPooling(**args)
-
-    def test_number_of_class_weights(self):
-        with pytest.raises(ValueError, match=r'`class_weight`.*5 classes.*Found 2'):
-            LossMaxPooling(class_weight=[1.0, 2.0])(*batch())
-
-    def test_label_c_is_a_class_of_sigmoid_losses_only(self):
-        logits, labels = torch.zeros(2, 5), torch.tensor([0, 5])
-        assert LossMaxPooling(pixel_loss='bce')(logits, labels).isfinite()
-        with pytest.raises(ValueError, match=r'`target`.*\[0, 4\].*5'):
-            LossMaxPooling()(logits, labels)
-
-    def test_settings_are_printed(self):
-        assert str(LossMaxPooling(p=2.0)) == (
-            "LossMaxPooling(p=2.0, ratio=0.25, pixel_loss='cross_entropy', scope='image')"
-        )
-
 
 @pytest.mark.parametrize('name', ['bce', 'focal'])
-def test_dense_head_of_one_class(name):
-    """As in an RPN: a confident object and a confident background cost nothing."""
+def test_label_0_is_the_object_of_a_dense_head_of_one_class(name):
+    """As in an RPN: the loss of a confident object and a confident background is small."""
     logits, labels = torch.tensor([[9.0], [-9.0]]), torch.tensor([0, 1])
     assert LossMaxPooling(pixel_loss=name, use_sigmoid=True)(logits, labels) < 1e-3
-
-
-class TestMMPretrain:
-    def test_255_is_a_class_of_a_thousand(self):
-        cls_score = torch.randn(8, 1000)
-        target = torch.tensor([255, 255, 255, 255, 0, 999, 254, 256])
-        expected = loss_max_pooling(F.cross_entropy(cls_score, target, reduction='none'))
-        torch.testing.assert_close(LossMaxPooling()(cls_score, target, avg_factor=8), expected)
-        torch.testing.assert_close(LossMaxPooling()(cls_score, target, avg_factor=None), expected)
-
-    def test_mixed_labels(self):
-        cls_score, target = torch.randn(8, 1000), torch.rand(8, 1000).mul(20).softmax(1)
-        losses = -(target * cls_score.log_softmax(1)).sum(1)
-        torch.testing.assert_close(LossMaxPooling()(cls_score, target, avg_factor=8), loss_max_pooling(losses))

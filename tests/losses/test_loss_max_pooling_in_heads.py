@@ -1,41 +1,28 @@
-"""Loss max-pooling in heads of MMSegmentation and MMDetection, with their losses of pixels, and in a training."""
+"""Loss max-pooling with the losses and in the heads of MMSegmentation and MMDetection."""
 
 import needs_openmmlab  # noqa: F401  isort: skip
 
 import pytest
 import torch
 import torch.nn.functional as F
-from losses.test_loss_max_pooling import batch
+from jaccard_scenes import batch
 from mmengine.config import Config
-from mmengine.model import BaseModel
-from mmengine.optim import OptimWrapper
-from mmengine.runner import Runner
 from mmengine.structures import InstanceData, PixelData
 
 from mmseg_nondecomp import LossMaxPooling
 from mmseg_nondecomp.functional import loss_max_pooling
 
 
-class TestRegisteredPixelLosses:
-    @pytest.mark.parametrize('kind', ['mmseg', 'mmdet'])
-    @pytest.mark.filterwarnings('ignore:Default ``avg_non_ignore``')
-    def test_registered_cross_entropy_is_the_built_in_one(self, kind):
-        pytest.importorskip(kind)
-        logits, labels = batch()
-        loss = LossMaxPooling(pixel_loss=dict(type=f'{kind}.CrossEntropyLoss'))
-        torch.testing.assert_close(loss(logits, labels), LossMaxPooling()(logits, labels))
-
-    def test_registered_focal_loss(self):
-        logits, labels = batch()
-        is_class = F.one_hot(labels[:1] % 5, 5).movedim(-1, 1).double()
-        p_true = torch.where(is_class == 1, logits[:1].sigmoid(), 1 - logits[:1].sigmoid())
-        losses = (-0.5 * (1 - p_true) ** 3 * p_true.log()).mean(1)
-        found = LossMaxPooling(pixel_loss=dict(type='mmseg.FocalLoss', gamma=3.0))(logits[:1], is_class)
-        torch.testing.assert_close(found, loss_max_pooling(losses))
+@pytest.mark.parametrize('kind', ['mmseg', 'mmdet'])
+@pytest.mark.filterwarnings('ignore:Default ``avg_non_ignore``')
+def test_the_registered_cross_entropy_is_the_built_in_one(kind):
+    pytest.importorskip(kind)
+    loss = LossMaxPooling(pixel_loss=dict(type=f'{kind}.CrossEntropyLoss'))
+    torch.testing.assert_close(loss(*batch()), LossMaxPooling()(*batch()))
 
 
 def config(tmp_path, base, model):
-    """A user's config file that inherits from a stock one."""
+    """Return the model of a config file that inherits from a stock one."""
     path = tmp_path / 'config.py'
     path.write_text(f'_base_ = {base!r}\nmodel = {model!r}\n')
     return Config.fromfile(path).model
@@ -70,14 +57,6 @@ class TestMMSegmentation:
         losses['loss_lmp'].backward()
         assert decode_head.conv_seg.weight.grad.any()
 
-    def test_without_delete_the_cure_is_told(self, tmp_path):
-        from mmseg.registry import MODELS
-
-        override = dict(decode_head=dict(loss_decode=dict(type='LossMaxPooling')))
-        cfg = config(tmp_path, 'mmseg::_base_/models/fcn_r50-d8.py', override).decode_head
-        with pytest.raises(TypeError, match=r'`use_sigmoid`.*`_delete_=True`'):
-            MODELS.build(cfg)
-
 
 class TestMMDetection:
     @pytest.fixture(autouse=True)
@@ -102,7 +81,7 @@ class TestMMDetection:
         torch.testing.assert_close(losses['loss_cls'], expected)
         (losses['loss_cls'] + losses['loss_bbox']).backward()
         assert head.fc_cls.weight.grad.any()
-        # Online hard example mining asks for the terms.
+        # Online hard example mining needs the terms.
         assert head.loss(cls_score, bbox_pred, rois, *targets, reduction_override='none')['loss_cls'].shape == (10,)
 
     @pytest.mark.parametrize('name', ['FCOSHead', 'RetinaHead'])
@@ -130,45 +109,3 @@ class TestMMDetection:
         loss = sum(losses['loss_cls']) if isinstance(losses['loss_cls'], list) else losses['loss_cls']
         gradients = torch.autograd.grad(loss, outputs[0])
         assert all(gradient.isfinite().all() and gradient.any() for gradient in gradients)
-
-
-class _PixelClassifier(BaseModel):
-    """The least that a Runner trains."""
-
-    def __init__(self):
-        super().__init__()
-        self.layer, self.loss = torch.nn.Conv2d(3, 4, 1), LossMaxPooling(p=1, ratio=0.5)
-
-    def forward(self, image, label, mode='tensor'):
-        return {self.loss.loss_name: self.loss(self.layer(image), label)}
-
-
-def test_support_is_logged_when_a_runner_trains_and_not_otherwise(tmp_path):
-    data = [dict(image=torch.randn(3, 4, 4), label=torch.randint(0, 4, (4, 4))) for _ in range(3)]
-    model = _PixelClassifier()
-    runner = Runner(
-        model,
-        work_dir=str(tmp_path),
-        train_dataloader=dict(
-            dataset=data,
-            batch_size=1,
-            collate_fn=dict(type='default_collate'),
-            sampler=dict(type='DefaultSampler', shuffle=False),
-        ),
-        train_cfg=dict(by_epoch=False, max_iters=3),
-        optim_wrapper=OptimWrapper(torch.optim.SGD(model.parameters(), 0.1)),
-        experiment_name=f'support of {tmp_path.name}',
-        default_hooks=dict(checkpoint=None),
-        log_level='ERROR',
-    )
-
-    def logged():
-        scalars = runner.message_hub.log_scalars
-        return scalars['train/loss_lmp_support'].data[0].tolist() if 'train/loss_lmp_support' in scalars else []
-
-    model(data[0]['image'][None], data[0]['label'][None])
-    assert logged() == []
-    runner.train()
-    assert logged() == [0.5, 0.5, 0.5]
-    model(data[0]['image'][None], data[0]['label'][None])
-    assert len(logged()) == 3

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 from reference import lovasz as reference
-from torchmetrics.classification import MulticlassJaccardIndex
+from torchmetrics.classification import BinaryJaccardIndex
 
 from mmseg_nondecomp.metrics import JaccardIndexByImage
 
@@ -35,13 +35,7 @@ def test_the_averages_are_those_of_the_definitions(seed, worst):
         assert found[name].item() == pytest.approx(float(value), abs=1e-6), name
 
 
-def test_data_set_average_is_the_index_of_torchmetrics():
-    decided, target = images()
-    found = JaccardIndexByImage(N_CLASSES)(decided, target)
-    torch.testing.assert_close(found['dataset'], MulticlassJaccardIndex(N_CLASSES, ignore_index=255)(decided, target))
-
-
-def test_batch_average_is_over_updates_and_the_classes_true_there():
+def test_the_batch_average_is_over_updates_and_their_true_classes():
     metric = JaccardIndexByImage(3)
     metric.update(torch.tensor([[0, 0, 1, 2]]), torch.tensor([[0, 0, 0, 0]]))  # 0: 2/4; 1 and 2 are not true
     metric.update(torch.tensor([[1, 1, 2, 2]]), torch.tensor([[1, 1, 1, 2]]))  # 1: 2/3, 2: 1/2
@@ -49,7 +43,7 @@ def test_batch_average_is_over_updates_and_the_classes_true_there():
     assert metric.compute()['batch'].item() == pytest.approx((1 / 2 + (2 / 3 + 1 / 2) / 2) / 2)
 
 
-def test_an_image_with_one_stray_pixel_of_an_absent_class():
+def test_one_pixel_of_an_absent_class_counts_as_a_class_of_the_image():
     decided, target = torch.zeros(2, 100, dtype=torch.long), torch.zeros(2, 100, dtype=torch.long)
     target[1, :50] = decided[1, :50] = 1
     decided[0, 0] = 1
@@ -58,7 +52,7 @@ def test_an_image_with_one_stray_pixel_of_an_absent_class():
     assert found['dataset'].item() == pytest.approx((149 / 150 + 50 / 51) / 2)
 
 
-def test_the_share_of_worst_images_is_read_as_it_is_written():
+def test_the_share_of_worst_images_is_a_decimal_number():
     # 0.28 * 25 is a little above 7 in floating point; the eighth image must not be among the worst.
     decided, target = torch.zeros(25, 4, dtype=torch.long), torch.zeros(25, 4, dtype=torch.long)
     target[:7] = 1
@@ -66,8 +60,18 @@ def test_the_share_of_worst_images_is_read_as_it_is_written():
     assert JaccardIndexByImage(2, worst=0.28)(decided, target)['worst'] == 0
 
 
+def test_images_without_the_single_class_do_not_count():
+    decided, target = torch.randint(0, 2, (2, 3, 8, 9), generator=torch.Generator().manual_seed(0))
+    target[1] = decided[1] = 0
+    with_it = [BinaryJaccardIndex()(decided[i], target[i]) for i in (0, 2)]
+    found = JaccardIndexByImage(1, worst=0.5)(decided, target)
+    torch.testing.assert_close(found['image'], torch.stack(with_it).mean())
+    torch.testing.assert_close(found['class'], found['image'])
+    torch.testing.assert_close(found['worst'], min(with_it))
+
+
 @pytest.mark.parametrize(('worst', 'error'), [(0, ValueError), (1.5, ValueError), ('some', TypeError)])
-def test_bad_share_is_named(worst, error):
+def test_a_share_out_of_range_is_named(worst, error):
     with pytest.raises(error, match=f'`worst`.*{worst!r}'):
         JaccardIndexByImage(3, worst=worst)
 

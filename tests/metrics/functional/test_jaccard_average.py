@@ -1,10 +1,10 @@
-"""The average over classes, apart from any index that is averaged."""
+"""The average over classes, for any index of them."""
 
 import pytest
 import torch
 
-from mmseg_nondecomp.functional.items import Items
-from mmseg_nondecomp.metrics.functional.jaccard_average import count_decided, jaccard_average
+from mmseg_nondecomp.metrics.functional._inputs import probability_inputs
+from mmseg_nondecomp.metrics.functional._jaccard_average import count_decided, jaccard_average
 
 INDEX = torch.tensor([0.1, 0.2, 0.4, 0.8], dtype=torch.float64)
 PRESENT = torch.tensor([True, False, True, False])
@@ -34,11 +34,12 @@ def test_a_class_that_is_ignored_does_not_count(classes, counted):
     assert average(ignore_index=-2) == average(ignore_index=4) == average()
 
 
-def test_decisions_are_counted_where_pixels_are():
-    scores = torch.nn.functional.one_hot(torch.tensor([[1, 2, 3]]), 4).movedim(-1, 1).float()
-    items = Items(scores, torch.tensor([[0, 2, 4]]), torch.tensor([[1, 1, 0]]))
-    assert count_decided(scores, items).tolist() == [0, 1, 1, 0]
+def test_decisions_are_counted_on_valid_pixels():
+    preds = torch.tensor([[1, 2, 3]])
+    for scores in (preds, torch.eye(4)[preds].movedim(-1, 1)):
+        inputs = probability_inputs(scores, torch.tensor([[0, 2, 255]]), 4, None)
+        assert count_decided(scores, inputs).tolist() == [0, 1, 1, 0]
 
 
-def test_no_class_is_no_number():
+def test_the_average_of_no_class_is_nan():
     assert average('present', present=torch.zeros(4, dtype=torch.bool)).isnan()

@@ -10,18 +10,18 @@ AXES = [(length, size, stride) for length in range(1, 15) for size in range(1, 8
 
 
 def places(height, width):
-    """Images whose pixels say where they are."""
+    """Return images whose pixels hold their place."""
     y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing='ij')
     return torch.stack([y, x]).expand(2, -1, -1, -1)
 
 
 def starts(tile):
-    """The place of the tile, at each of its pixels."""
+    """Return the place of the tile at each of its pixels."""
     return tile[..., :1, :1].expand_as(tile)
 
 
 def deciding_start(pixel, length, size, stride):
-    """By brute force: of the tiles that slide over the axis, the one with the nearest centre; of two, the first."""
+    """Search the tiles of an axis for the one with the nearest centre; of two, the first."""
     size, tiles, start = min(size, length), [], 0
     while start + size < length:
         tiles.append(start)
@@ -31,12 +31,12 @@ def deciding_start(pixel, length, size, stride):
 
 
 def integers(*shape):
-    """Whole numbers, whose sums and products are exact."""
+    """Return whole numbers; their sums and products are exact."""
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(sum(shape))).double()
 
 
 def network(reach):
-    """A network that looks exactly that far in both directions."""
+    """Return a network whose receptive field reaches exactly that far in both directions."""
     weights = [integers(3, 2, 3, 3), *[integers(3, 3, 3, 3) for _ in range(reach - 1)]]
 
     def predict(images):
@@ -65,31 +65,20 @@ def test_both_axes_at_once():
         assert found[0, :, y, x].tolist() == [deciding_start(y, 9, 5, 3), deciding_start(x, 11, 4, 2)]
 
 
-def test_what_is_shared_is_halved_and_its_middle_is_the_first_tiles():
+def test_an_overlap_is_halved_and_the_pixel_in_its_middle_is_decided_by_the_first_tile():
     """Tiles of the pixels 0 to 9, 5 to 14 and, moved inwards, 7 to 16."""
     found = predict_in_tiles(starts, places(1, 17), (1, 10), (1, 5))[0, 1, 0]
     assert found.tolist() == [0] * 8 + [5] * 3 + [7] * 6
 
 
 @pytest.mark.parametrize('overlap', [2, 3, 4, 5, 6])
-def test_equals_the_whole_prediction_of_a_network_that_looks_no_further_than_half_the_overlap(overlap):
+def test_equals_the_whole_prediction_up_to_a_receptive_field_of_half_the_overlap(overlap):
     images = integers(2, 2, 31, 37)
     for crop_size in ((12, 13), (9, 31), (40, 11)):
         stride = tuple(side - overlap for side in crop_size)
         near, far = network(overlap // 2), network(overlap // 2 + 1)
         assert torch.equal(predict_in_tiles(near, images, crop_size, stride), near(images))
         assert not torch.equal(predict_in_tiles(far, images, crop_size, stride), far(images))
-
-
-def test_an_average_would_not_equal_it():
-    """What sliding windows usually do, on the same tiles."""
-    images, predict = integers(1, 2, 8, 20), network(2)
-    total, count = torch.zeros(1, 3, 8, 20, dtype=torch.float64), torch.zeros(20)
-    for start in (0, 8):
-        total[..., start : start + 12] += predict(images[..., start : start + 12])
-        count[start : start + 12] += 1
-    assert torch.equal(predict_in_tiles(predict, images, (8, 12), (8, 8)), predict(images))
-    assert not torch.equal(total / count, predict(images))
 
 
 @pytest.mark.parametrize('crop_size', [(8, 9), (10, 9), (8, 100)])
@@ -102,14 +91,14 @@ def test_a_small_image_is_predicted_as_a_whole(crop_size):
     assert torch.equal(tile, images)
 
 
-def test_no_tile_is_predicted_twice_and_all_are_of_the_size():
+def test_each_tile_is_predicted_once_and_has_the_size():
     seen = []
     predict_in_tiles(lambda tile: seen.append(tile) or tile, places(10, 9), (4, 3), (3, 3))
     assert [tile[0, :, 0, 0].tolist() for tile in seen] == [[y, x] for y in (0, 3, 6) for x in (0, 3, 6)]
     assert {tuple(tile.shape[2:]) for tile in seen} == {(4, 3)}
 
 
-def test_the_scores_keep_their_dtype_and_carry_gradients():
+def test_the_scores_keep_their_dtype_and_have_gradients():
     images = torch.rand(1, 2, 5, 6, requires_grad=True)
     found = predict_in_tiles(lambda tile: tile.double().sum(1, keepdim=True), images, (3, 3), (2, 2))
     assert found.dtype == torch.float64
@@ -128,11 +117,11 @@ def test_the_scores_keep_their_dtype_and_carry_gradients():
         ((4, 4), (4, 4, 4), '`stride`'),
     ],
 )
-def test_wrong_tilings(crop_size, stride, message):
+def test_sizes_and_strides_out_of_range_are_named(crop_size, stride, message):
     with pytest.raises(ValueError, match=message):
         predict_in_tiles(lambda tile: tile, places(8, 8), crop_size, stride)
 
 
-def test_scores_of_another_size():
+def test_scores_that_do_not_have_the_size_of_the_tile_are_named():
     with pytest.raises(ValueError, match=r'size of a tile, \(4, 4\). Found \(2, 2\)'):
         predict_in_tiles(lambda tile: tile[..., ::2, ::2], places(8, 8), (4, 4), (4, 4))

@@ -1,0 +1,240 @@
+"""What the registered Jaccard losses share: terms, the logged measure, and the memory of the Lovász losses."""
+
+import copy
+
+import pytest
+import torch
+from jaccard_scenes import assert_same_loss, batch, several_labels
+from torch.nn import ModuleDict
+from torchmetrics.classification import BinaryJaccardIndex, MulticlassJaccardIndex
+
+import mmseg_nondecomp
+from mmseg_nondecomp import LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss
+from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityCells
+from mmseg_nondecomp.losses._jaccard import HistogramMemory
+
+LOSSES = {
+    'LovaszSoftmaxLoss': LovaszSoftmaxLoss,
+    'LovaszSoftmaxLoss, sorted': lambda **settings: LovaszSoftmaxLoss(bins=None, **settings),
+    'LovaszHingeLoss': LovaszHingeLoss,
+    'LovaszHingeLoss, sorted': lambda **settings: LovaszHingeLoss(bins=None, **settings),
+    'SoftIoULoss': SoftIoULoss,
+}
+each_loss = pytest.mark.parametrize('loss', LOSSES.values(), ids=LOSSES)
+
+
+@pytest.mark.parametrize('scope', ['image', 'batch'])
+@each_loss
+def test_terms_add_up_to_the_loss_with_its_gradient(loss, scope):
+    loss = loss(scope=scope, loss_weight=0.5)
+    logits, labels = batch()
+    terms = loss(logits, labels, reduction_override='none')
+    assert terms.shape == labels.shape
+    assert not terms[labels == 255].any()
+    assert (terms >= 0).all()
+    if isinstance(loss, SoftIoULoss):  # a ratio: the terms have its gradient and not its value
+        gradients = (torch.autograd.grad(value, logits)[0] for value in (terms.sum(), loss(logits, labels)))
+        torch.testing.assert_close(*gradients)
+    else:
+        assert_same_loss(terms.sum(), loss(logits, labels), logits)
+
+
+@each_loss
+def test_a_pixel_of_weight_two_is_two_pixels(loss):
+    logits, labels = batch()
+    weight = torch.ones(labels.shape)
+    weight[..., :4] = 2
+    twice = torch.cat([logits, logits[..., :4]], -1), torch.cat([labels, labels[..., :4]], -1)
+    assert_same_loss(loss()(logits, labels, weight=weight), loss()(*twice), logits)
+
+
+@each_loss
+def test_several_labels_are_the_average_of_as_many_decisions(loss):
+    logits, target = batch(4)[0], several_labels(4)
+    each = [loss()(logits[:, c : c + 1], target[:, c].long(), ignore_index=-1) for c in range(4)]
+    found = loss(use_sigmoid=True)(logits, target)
+    assert_same_loss(found, sum(each) / 4, logits)
+
+
+@each_loss
+def test_labels_of_dense_heads_of_mmdetection(loss):
+    """Label C is the background; of a single class, label 0 is the object and 1 the background."""
+    logits = torch.randn(40, 3, generator=torch.Generator().manual_seed(0))
+    labels = torch.randint(0, 4, (40,), generator=torch.Generator().manual_seed(1))
+    target = torch.eye(4)[labels][:, :3]
+    of_decisions = loss(use_sigmoid=True)
+    assert of_decisions.use_sigmoid is True
+    torch.testing.assert_close(of_decisions(logits, labels, avg_factor=3.0), of_decisions(logits, target))
+    objects = (labels > 0).long()
+    torch.testing.assert_close(of_decisions(logits[:, :1], objects), loss()(logits[:, :1], 1 - objects))
+
+
+def measured(loss, logits, labels):
+    """Return the mean IoU that is logged."""
+    return loss.measures(loss.read(logits, labels, None, 255), None)['miou'].float()
+
+
+@pytest.mark.parametrize('loss', [LovaszSoftmaxLoss(), SoftIoULoss()], ids=str)
+def test_the_logged_measure_is_the_index_of_the_decisions(loss):
+    logits, labels = batch(4)
+    expected = MulticlassJaccardIndex(4, ignore_index=255)(logits.argmax(1), labels)
+    torch.testing.assert_close(measured(loss, logits, labels), expected)
+    decisions = [BinaryJaccardIndex()((logits[:, c] > 0).long(), several_labels(4)[:, c].long()) for c in range(4)]
+    found = measured(type(loss)(use_sigmoid=True), logits, several_labels(4))
+    torch.testing.assert_close(found, torch.stack(decisions).mean())
+
+
+@pytest.mark.parametrize('loss', [LovaszSoftmaxLoss(), LovaszHingeLoss(), SoftIoULoss()], ids=str)
+def test_the_logged_measure_of_one_decision_is_the_index_of_the_foreground(loss):
+    for n_channels in (1, 2) if isinstance(loss, LovaszHingeLoss) else (1,):
+        logits, labels = batch(n_channels)
+        decided = logits.argmax(1) if n_channels == 2 else (logits[:, 0] > 0).long()
+        expected = BinaryJaccardIndex(ignore_index=255)(decided, labels)
+        torch.testing.assert_close(measured(loss, logits, labels), expected)
+
+
+@pytest.mark.parametrize('thresh', [0.3, None])
+@pytest.mark.parametrize('name', ['LovaszSoftmaxLoss', 'LovaszHingeLoss', 'SoftIoULoss'])
+@pytest.mark.parametrize('with_cross_entropy', [False, True])
+def test_ohem_of_mmsegmentation_selects_pixels_by_the_terms(name, thresh, with_cross_entropy):
+    head = pytest.importorskip('mmseg.models.decode_heads').FCNHead(
+        in_channels=4,
+        channels=4,
+        num_convs=0,
+        concat_input=False,
+        num_classes=4,
+        sampler=dict(type='mmseg.OHEMPixelSampler', thresh=thresh, min_kept=20),
+        loss_decode=[dict(type=name)] + with_cross_entropy * [dict(type='mmseg.CrossEntropyLoss')],
+    )
+    from mmengine.structures import PixelData
+    from mmseg.structures import SegDataSample
+
+    logits = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0), requires_grad=True)
+    labels = torch.randint(0, 4, (2, 8, 8), generator=torch.Generator().manual_seed(1))
+    samples = [SegDataSample(gt_sem_seg=PixelData(data=label[None])) for label in labels]
+    found = head.loss_by_feat(logits, samples)
+    loss = getattr(mmseg_nondecomp, name)()
+    value = found[loss.loss_name]
+    value.backward()
+    assert value.isfinite()
+    kept = logits.grad.abs().sum(1) > 0
+    assert 0 < kept.sum() < kept.numel() or with_cross_entropy
+    assert not torch.equal(value.detach(), loss(logits, labels).detach())
+
+
+class TestMemory:
+    def test_the_last_mini_batches_are_part_of_the_set(self):
+        loss, exact = LovaszSoftmaxLoss(memory=2), LovaszSoftmaxLoss(bins=None)
+        parts = [batch()[0].detach().roll(i, 0) * (1 + i) for i in range(4)]
+        labels = batch()[1]
+        for part in parts[:3]:
+            loss(part, labels)
+        now = parts[3].requires_grad_()
+        values = (
+            loss(now, labels),
+            exact(torch.cat([parts[1], parts[2], now]), torch.cat([labels] * 3)),
+            exact(now, labels),
+        )
+        found, expected, alone = ((value.item(), torch.autograd.grad(value, now)[0]) for value in values)
+        assert found[0] == pytest.approx(expected[0], abs=2e-3)
+        assert (found[1] - expected[1]).norm() < 2e-2 * expected[1].norm()
+        assert abs(found[0] - alone[0]) > 1e-2
+
+    def test_its_size_is_that_of_the_documentation(self):
+        loss = LovaszSoftmaxLoss(memory=4, bins=64)
+        for _ in range(6):
+            loss(*batch())
+        assert loss.memory.kept.numel() == 4 * 5 * 2 * (64 + 1)  # one cell more, for errors of 0
+
+    def test_only_calls_that_train_change_it(self):
+        logits, labels = batch()
+        loss = LovaszSoftmaxLoss(memory=2)
+        with torch.no_grad():
+            assert loss(logits, labels, reduction_override='none').sum() > 0
+        assert loss.memory.kept is None
+        assert loss.training
+        loss(logits, labels)
+        kept = loss.eval().memory.kept
+        assert torch.equal(loss(2 * logits, labels), loss(2 * logits, labels))
+        assert torch.equal(loss.memory.kept, kept)
+
+    def test_it_is_in_the_state_of_the_model(self):
+        logits, labels = batch()
+        model, other = (ModuleDict(dict(loss=LovaszSoftmaxLoss(memory=3))) for _ in range(2))
+        for scale in (1, 2):
+            model['loss'](scale * logits, labels)
+        other.load_state_dict(model.state_dict())
+        assert torch.equal(other['loss'](3 * logits, labels), model['loss'](3 * logits, labels))
+        copied = copy.deepcopy(model)
+        assert torch.equal(copied['loss'](logits, labels), model['loss'](logits, labels))
+
+    def test_mmengine_can_average_the_model(self):
+        models = pytest.importorskip('mmengine.model')
+        model = ModuleDict(dict(layer=torch.nn.Conv2d(3, 5, 1), loss=LovaszSoftmaxLoss(memory=2)))
+        average = models.ExponentialMovingAverage(model)
+        model['loss'](*batch())
+        average.update_parameters(model)
+        average.update_parameters(model)
+
+    def test_another_number_of_classes_is_named(self):
+        loss = LovaszSoftmaxLoss(memory=2)
+        loss(*batch(5))
+        with pytest.raises(ValueError, match=r'`pred`.*5 classes.*3 now'):
+            loss(*batch(3))
+
+
+BINS = 8
+
+
+def histogram(seed):
+    cells = ProbabilityCells(BINS).number
+    return torch.randint(0, 9, (1, 3, 2, cells), generator=torch.Generator().manual_seed(seed)).double()
+
+
+def memory_of(batches, seeds):
+    """Return a memory to which histograms have been added."""
+    memory = HistogramMemory(batches)
+    for seed in seeds:
+        memory.append(histogram(seed))
+    return memory
+
+
+class TestHistogramMemory:
+    def test_the_mass_of_the_last_mini_batches_is_kept(self):
+        assert not memory_of(2, []).past(histogram(0)).any()
+        past = memory_of(2, range(4)).past(histogram(0))
+        assert past.shape == histogram(0).shape
+        torch.testing.assert_close(past.sum(3), (histogram(2) + histogram(3)).sum(3))
+
+    def test_mass_stays_in_its_bin_and_errors_of_zero_in_the_first_cell(self):
+        past = memory_of(1, [0]).past(histogram(0))
+        torch.testing.assert_close(past[..., 0], histogram(0)[..., 0])
+        found, expected = (mass[..., 1:].unflatten(-1, (BINS, 3)).sum(-1) for mass in (past, histogram(0)))
+        torch.testing.assert_close(found, expected)
+
+    @pytest.mark.parametrize('batches', [2, 5])
+    def test_a_state_may_be_of_another_number_of_mini_batches(self, batches):
+        memory = HistogramMemory(batches)
+        memory.load_state_dict(memory_of(3, range(3)).state_dict())
+        memory.append(histogram(3))
+        assert torch.equal(memory.past(histogram(0)), memory_of(batches, range(4)).past(histogram(0)))
+        assert str(memory) == f'HistogramMemory(batches={batches})'
+
+    def test_the_state_of_an_empty_memory_is_empty(self):
+        memory = memory_of(3, [0])
+        memory.load_state_dict(HistogramMemory(3).state_dict())
+        assert memory.kept is None
+
+    @pytest.mark.parametrize('state', [None, torch.ones(2).long(), torch.ones(2), torch.ones(2, 1, 3, 1, 9)], ids=str)
+    def test_another_state_is_refused(self, state):
+        with pytest.raises(ValueError, match=r'histograms \[K, 1, C, 2, B \+ 1\]. Found'):
+            HistogramMemory(2).set_extra_state(state)
+
+    def test_histograms_move_to_the_device_of_the_predictions(self):
+        """A checkpoint is loaded to the CPU."""
+        memory = HistogramMemory(2)
+        memory.load_state_dict(memory_of(2, [0]).state_dict())
+        elsewhere = histogram(1).to('meta')
+        assert memory.past(elsewhere).device == elsewhere.device
+        memory.append(elsewhere)
+        assert memory.kept.device == elsewhere.device
