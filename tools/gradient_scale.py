@@ -17,8 +17,8 @@ from mmengine.runner import Runner, load_checkpoint
 from torch import Tensor
 
 from mmseg_nondecomp import LossMaxPooling
+from mmseg_nondecomp.functional._inputs import read_inputs
 from mmseg_nondecomp.functional.max_pooling import pooled_items, pooling_weights
-from mmseg_nondecomp.losses.scope import rows_of
 
 NORMS = (math.inf, 4, 1.7, 1.3, 1.1, 1)
 
@@ -58,8 +58,8 @@ def measure(model: torch.nn.Module, logits: Tensor, label: Tensor, loss: LossMax
         grads = torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True)
         return torch.cat([g.flatten() for g in grads if g is not None])
 
-    losses, valid = loss.pixel_losses(logits, label, None, 255)
-    losses, valid = rows_of(losses, 'image'), rows_of(valid, 'image')
+    inputs = read_inputs(logits, label, ignore_index=255)
+    losses, valid = loss.pixel_losses(inputs), inputs.valid
     weights, support = pooling_weights(losses.detach(), valid, loss.p, pooled_items(valid, loss.ratio))
     images = [gradient((losses[i].masked_fill(~valid[i], 0) * weights[i]).sum()).norm() for i in range(len(losses))]
     share = max(images) / sum(images)

@@ -6,7 +6,7 @@ from typing import Any
 
 from mmengine.dataset import BaseDataset
 
-from mmseg_nondecomp._utils.arguments import check_integer
+from mmseg_nondecomp.functional._inputs import check_integer
 
 from ._scene import SPLITS
 

@@ -10,9 +10,9 @@ import cv2
 from mmengine.registry import DATASETS
 from mmseg.datasets import BaseSegDataset
 
-from mmseg_nondecomp._utils.arguments import check_integer
 from mmseg_nondecomp._utils.files import publish_folder
 from mmseg_nondecomp._utils.progress_line import progress
+from mmseg_nondecomp.functional._inputs import check_integer
 
 from ._catalogue import CLASSES, PALETTE
 from ._drawn import check_split

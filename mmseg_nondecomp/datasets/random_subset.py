@@ -9,7 +9,7 @@ import numpy as np
 from mmengine.dataset import force_full_init
 from mmengine.registry import DATASETS
 
-from mmseg_nondecomp._utils.arguments import check_integer, is_number
+from mmseg_nondecomp.functional._inputs import check_integer, check_number
 
 
 @DATASETS.register_module()
@@ -59,10 +59,8 @@ class RandomSubset:
             check_integer('images_per_class', images_per_class, 1)
         check_integer('skip_per_class', skip_per_class, 0)
         check_integer('seed', seed, 0)
-        if share is not None and not is_number(share):
-            raise TypeError(f'Parameter `share` should be a number. Found {share!r}.')
-        if share is not None and not 0 < share <= 1:
-            raise ValueError(f'Parameter `share` should be above 0 and at most 1. Found {share}.')
+        if share is not None:
+            check_number('share', share, '(0, 1]')
         if share is not None and images_per_class is not None:
             raise ValueError(
                 'Only one of the parameters `images_per_class` and `share` should be given. '

@@ -11,7 +11,7 @@ import numpy as np
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
 
-from mmseg_nondecomp._utils.arguments import check_integer
+from mmseg_nondecomp.functional._inputs import check_integer
 
 ACTIONS: tuple[str, ...] = (
     'jumping',

@@ -6,7 +6,7 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from mmseg_nondecomp.evaluation._input_spec import InputSpec, inner_metrics
-from mmseg_nondecomp.functional.items import IGNORED_BY_DEFAULT
+from mmseg_nondecomp.functional._inputs import IGNORED_BY_DEFAULT
 
 
 def check_number_of_classes(name: str, metric: Metric, n_classes: int) -> None:

@@ -8,7 +8,7 @@ from torchmetrics import Metric
 from torchmetrics.classification import MulticlassConfusionMatrix, MulticlassStatScores
 
 from mmseg_nondecomp.evaluation._input_spec import InputSpec
-from mmseg_nondecomp.functional.jaccard_counts import count_pairs
+from mmseg_nondecomp.functional._averaging import confusion_matrix
 
 UPDATES = {MulticlassConfusionMatrix.update, MulticlassStatScores.update}
 
@@ -28,7 +28,7 @@ class ConfusionMatrix:
         """Count labels that are in range or ignored; int64 of shape [C, C], the true class first."""
         if self.ignore_index is not None and 0 <= self.ignore_index < self.n_classes:  # no other label is counted
             target = target.masked_fill(target == self.ignore_index, -1)
-        return count_pairs(labels, target, self.n_classes)
+        return confusion_matrix(labels, target, self.n_classes)
 
 
 def confusion_matrix_of(metric: Metric, spec: InputSpec) -> ConfusionMatrix | None:

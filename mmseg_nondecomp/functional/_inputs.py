@@ -281,17 +281,23 @@ def check_floating_point(name: str, value: Tensor) -> None:
         raise TypeError(f'Parameter `{name}` should be a floating-point tensor. Found {value.dtype}.')
 
 
-def check_integer(name: str, value: object, lowest: int) -> None:
-    """Raise unless the value is an integer from the lowest on."""
+def check_integer(name: str, value: object, lowest: int, highest: float = math.inf) -> None:
+    """Raise unless the value is an integer in the range."""
     if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f'Parameter `{name}` should be an integer. Found {value!r}.')
-    if value < lowest:
-        raise ValueError(f'Parameter `{name}` should be at least {lowest}. Found {value}.')
+    if not lowest <= value <= highest:
+        expected = f'at least {lowest}' if highest == math.inf else f'from {lowest} to {highest}'
+        raise ValueError(f'Parameter `{name}` should be {expected}. Found {value}.')
+
+
+def is_number(value: object) -> bool:
+    """Return whether a value is an integer or a float, and no bool."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def check_number(name: str, value: Any, interval: str, hint: str = '') -> None:
     """Raise unless the value is a number in an interval, written as in ``'(0, 1]'``."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
+    if not is_number(value):
         raise TypeError(f'Parameter `{name}` should be a number. Found {value!r}.')
     low, high = (float(end) for end in interval[1:-1].split(','))
     is_above = value >= low if interval[0] == '[' else value > low

@@ -9,7 +9,7 @@ import torch
 from mmengine.runner import Runner
 from torch import Tensor, distributed
 
-from mmseg_nondecomp.functional.jaccard_counts import count_decisions, mean_jaccard
+from mmseg_nondecomp.functional._averaging import count_decisions, mean_jaccard
 from mmseg_nondecomp.hooks._loss_inputs import LossInputsHook
 from mmseg_nondecomp.registry import HOOKS
 

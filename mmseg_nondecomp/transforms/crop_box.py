@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from mmcv.transforms import BaseTransform
 
-from mmseg_nondecomp._utils.arguments import is_number
+from mmseg_nondecomp.functional._inputs import check_number, is_number
 from mmseg_nondecomp.registry import TRANSFORMS
 
 
@@ -49,10 +49,7 @@ class CropBox(BaseTransform):
     """
 
     def __init__(self, context: float = 1.0, pad_value: float | Sequence[float] = 0) -> None:
-        if not is_number(context):
-            raise TypeError(f'Parameter `context` should be a number. Found {context!r}.')
-        if not 1 <= context < math.inf:
-            raise ValueError(f'Parameter `context` should be at least 1 and finite. Found {context}.')
+        check_number('context', context, '[1, inf)')
         fills = [pad_value] if not isinstance(pad_value, (list, tuple)) else pad_value
         if not fills or not all(is_number(fill) for fill in fills):
             raise TypeError(f'Parameter `pad_value` should be a number, or one for each channel. Found {pad_value!r}.')

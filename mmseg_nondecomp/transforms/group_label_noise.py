@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from mmcv.transforms import BaseTransform
 
-from mmseg_nondecomp._utils.arguments import check_integer, is_number
+from mmseg_nondecomp.functional._inputs import check_integer, check_number
 from mmseg_nondecomp.registry import TRANSFORMS
 
 
@@ -47,10 +47,7 @@ class GroupLabelNoise(BaseTransform):
     """
 
     def __init__(self, noise: float, groups: list[list[int]] | str, seed: int = 0) -> None:
-        if not is_number(noise):
-            raise TypeError(f'Parameter `noise` should be a number. Found {noise!r}.')
-        if not 0 <= noise <= 1:
-            raise ValueError(f'Parameter `noise` should be a probability, from 0 to 1. Found {noise}.')
+        check_number('noise', noise, '[0, 1]')
         check_integer('seed', seed, 0)
         self.noise = noise
         self.groups = _cifar100() if groups == 'cifar100' else _checked(groups)

@@ -4,7 +4,7 @@ import torchmetrics.classification as C
 
 from mmseg_nondecomp.evaluation._confusion_matrix import ConfusionMatrix, confusion_matrix_of, has_state, metric_state
 from mmseg_nondecomp.evaluation._input_spec import InputSpec
-from mmseg_nondecomp.functional.jaccard_counts import count_pairs
+from mmseg_nondecomp.functional._averaging import confusion_matrix
 
 LABELS = InputSpec('labels')
 KINDS = ['Accuracy', 'CohenKappa', 'ConfusionMatrix', 'F1Score', 'FBetaScore', 'HammingDistance', 'JaccardIndex']
@@ -71,4 +71,4 @@ def test_metrics_of_users_count_for_themselves():
 def test_confusion_matrix():
     decided = torch.tensor([0, 1, 1, 2, 2])
     target = torch.tensor([0, 1, 2, 2, 9])
-    assert count_pairs(decided, target, 3).tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
+    assert confusion_matrix(decided, target, 3).tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]

@@ -26,7 +26,7 @@ from torch import nn
 from torch.utils.data import BatchSampler, DataLoader
 
 from mmseg_nondecomp import IoUAdaptiveSampler
-from mmseg_nondecomp.functional.jaccard_counts import count_decisions
+from mmseg_nondecomp.functional._averaging import count_decisions
 from mmseg_nondecomp.hooks import TrainIoUHook
 from mmseg_nondecomp.hooks.train_iou_hook import KEY
 

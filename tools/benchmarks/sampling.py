@@ -18,7 +18,7 @@ from benchmarks.scenes import half_trained, shape_label, sizes
 from mmseg_nondecomp import ClassIndex
 from mmseg_nondecomp.class_index._index import ImageClasses
 from mmseg_nondecomp.class_index._label_map import classes_of_label_map
-from mmseg_nondecomp.functional.jaccard_counts import count_decisions
+from mmseg_nondecomp.functional._averaging import count_decisions
 
 
 def cases(quick: bool) -> Iterator[Case]:

@@ -13,7 +13,7 @@ from mmengine.runner import Runner
 from torch import Tensor
 from whole_file import whole_file, write_whole
 
-from mmseg_nondecomp.functional.jaccard_counts import mean_jaccard
+from mmseg_nondecomp.functional._averaging import mean_jaccard
 
 CURVE, PICTURES, LAST = 'curve.json', 'pictures.npz', 'last.npz'
 N_PICTURES, N_GALLERY = 4, 120

@@ -11,7 +11,7 @@ from torch import Tensor, distributed
 
 from concepts import BLACK, BLUE, GREEN, ORANGE, RED, two_panels
 from mmseg_nondecomp import LossMaxPooling, LovaszSoftmaxLoss, SMeasureLoss, SoftIoULoss
-from mmseg_nondecomp.losses.base import SetLoss
+from mmseg_nondecomp.losses import SetLoss
 from mmseg_nondecomp.metrics.functional import jaccard_index_by_image
 
 N_CLASSES = 19
