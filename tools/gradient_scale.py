@@ -19,6 +19,7 @@ from torch import Tensor
 from mmseg_nondecomp import LossMaxPooling
 from mmseg_nondecomp.functional._inputs import read_inputs
 from mmseg_nondecomp.functional.max_pooling import pooled_items, pooling_weights
+from mmseg_nondecomp.losses._pixel_losses import pixel_losses
 
 NORMS = (math.inf, 4, 1.7, 1.3, 1.1, 1)
 
@@ -59,7 +60,7 @@ def measure(model: torch.nn.Module, logits: Tensor, label: Tensor, loss: LossMax
         return torch.cat([g.flatten() for g in grads if g is not None])
 
     inputs = read_inputs(logits, label, ignore_index=255)
-    losses, valid = loss.pixel_losses(inputs), inputs.valid
+    losses, valid = pixel_losses(inputs, loss.pixel_loss, loss.class_weight), inputs.valid
     weights, support = pooling_weights(losses.detach(), valid, loss.p, pooled_items(valid, loss.ratio))
     images = [gradient((losses[i].masked_fill(~valid[i], 0) * weights[i]).sum()).norm() for i in range(len(losses))]
     share = max(images) / sum(images)

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmseg_nondecomp.functional._inputs import Inputs, can_be_read
+from mmseg_nondecomp.functional._inputs import Inputs, can_be_read, check_class_weight
 from mmseg_nondecomp.registry import MODELS
 
 
@@ -52,6 +52,18 @@ PIXEL_LOSSES: dict[str, Callable[..., Tensor]] = {
     'bce': binary_cross_entropy,
     'focal': focal,
 }
+
+
+def pixel_losses(inputs: Inputs, pixel_loss: str | nn.Module, class_weight: Tensor | None) -> Tensor:
+    """Compute the weighted losses [N, P] of items, by the name of an elementwise loss or by a registered one."""
+    check_class_weight(class_weight, inputs.n_classes)
+    if isinstance(pixel_loss, str):
+        losses = PIXEL_LOSSES[pixel_loss](
+            inputs, None if class_weight is None else class_weight.to(inputs.scores.dtype)
+        )
+    else:
+        losses = pixel_loss(inputs)
+    return losses if inputs.weight is None else losses * inputs.weight
 
 
 class RegisteredPixelLoss(nn.Module):

@@ -4,10 +4,10 @@ from typing import Any
 
 from torch import Tensor
 
-from mmseg_nondecomp.functional._inputs import Inputs, check_class_weight, check_number, check_option
+from mmseg_nondecomp.functional._inputs import Inputs, check_number, check_option
 from mmseg_nondecomp.functional.max_pooling import pooled_items, pooling_weights
 from mmseg_nondecomp.losses._base import SetLoss, Value
-from mmseg_nondecomp.losses._pixel_losses import PIXEL_LOSSES, RegisteredPixelLoss
+from mmseg_nondecomp.losses._pixel_losses import PIXEL_LOSSES, RegisteredPixelLoss, pixel_losses
 from mmseg_nondecomp.registry import MODELS
 
 
@@ -29,10 +29,6 @@ class LossMaxPooling(SetLoss):
             each class; a class of weight 0 stays in the set, at loss 0), ``use_sigmoid``, ``loss_weight`` and
             ``loss_name``, as for :class:`mmseg_nondecomp.losses.SetLoss`.
 
-    Raises:
-        TypeError: If an argument is unknown or of a wrong type.
-        ValueError: If an argument is out of range.
-
     Example:
         >>> import torch
         >>> loss = LossMaxPooling(p=1.3, ratio=0.25)
@@ -44,10 +40,6 @@ class LossMaxPooling(SetLoss):
         In an MMSegmentation config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::
 
             model = dict(decode_head=dict(loss_decode=dict(_delete_=True, type='LossMaxPooling')))
-
-    Reference:
-        S. Rota Bulò, G. Neuhold, P. Kontschieder: Loss Max-Pooling for Semantic Image Segmentation. CVPR 2017.
-        https://arxiv.org/abs/1704.02966
     """
 
     default_name = 'loss_lmp'
@@ -90,19 +82,9 @@ class LossMaxPooling(SetLoss):
 
     def _pooled(self, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
         """Return the terms w* · ℓ, the number of non-empty sets, and the support of each set."""
-        losses, valid = self.pixel_losses(inputs), inputs.valid
+        losses, valid = pixel_losses(inputs, self.pixel_loss, self.class_weight), inputs.valid
         if self.scope != 'image':
             losses, valid = losses.reshape(1, -1), valid.reshape(1, -1)
         sizes = pooled_items(valid, self.ratio, self.reduce)
         weights, support = pooling_weights(losses.detach(), valid, self.p, sizes, self.reduce)
         return losses * weights, (sizes.n > 0).sum().clamp(min=1), support
-
-    def pixel_losses(self, inputs: Inputs) -> Tensor:
-        """Return the losses that are pooled, of shape [N, P]."""
-        check_class_weight(self.class_weight, inputs.n_classes)
-        if isinstance(self.pixel_loss, str):
-            class_weight = None if self.class_weight is None else self.class_weight.to(inputs.scores.dtype)
-            losses = PIXEL_LOSSES[self.pixel_loss](inputs, class_weight)
-        else:
-            losses = self.pixel_loss(inputs)
-        return losses if inputs.weight is None else losses * inputs.weight

@@ -33,10 +33,6 @@ class LovaszHingeLoss(LovaszLoss):
         common: ``scope``, ``class_weight``, ``use_sigmoid``, ``loss_weight`` and ``loss_name``, as for
             :class:`mmseg_nondecomp.losses.SetLoss`.
 
-    Raises:
-        TypeError: If an argument is unknown or of a wrong type.
-        ValueError: If an argument is out of range.
-
     Example:
         >>> import torch
         >>> loss = LovaszHingeLoss(scope='image')
@@ -44,10 +40,6 @@ class LovaszHingeLoss(LovaszLoss):
         >>> label = torch.zeros(2, 8, 8, dtype=torch.long)
         >>> loss(logits, label)
         tensor(1., grad_fn=<MulBackward0>)
-
-    Reference:
-        M. Berman, A. Rannen Triki, M. B. Blaschko: The Lovász-Softmax loss. CVPR 2018.
-        https://arxiv.org/abs/1705.08790
     """
 
     default_name = 'loss_lovasz_hinge'

@@ -25,10 +25,6 @@ class LovaszSoftmaxLoss(LovaszLoss):
         common: ``scope``, ``class_weight``, ``use_sigmoid``, ``loss_weight`` and ``loss_name``, as for
             :class:`mmseg_nondecomp.losses.SetLoss`.
 
-    Raises:
-        TypeError: If an argument is unknown or of a wrong type.
-        ValueError: If an argument is out of range.
-
     Example:
         >>> import torch
         >>> loss = LovaszSoftmaxLoss()
@@ -40,10 +36,6 @@ class LovaszSoftmaxLoss(LovaszLoss):
         In an MMSegmentation config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::
 
             model = dict(decode_head=dict(loss_decode=dict(_delete_=True, type='LovaszSoftmaxLoss')))
-
-    Reference:
-        M. Berman, A. Rannen Triki, M. B. Blaschko: The Lovász-Softmax loss. CVPR 2018.
-        https://arxiv.org/abs/1705.08790
     """
 
     default_name = 'loss_lovasz'

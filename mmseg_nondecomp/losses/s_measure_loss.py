@@ -58,20 +58,11 @@ class SMeasureLoss(DualAscent, SetLoss):
         **common: The arguments of `SetLoss`. In ``scope='batch'`` each process divides by the number of its own items;
             ``'image'`` is refused: multipliers belong to the measure of a data set. ``loss_weight`` is the paper's α.
 
-    Raises:
-        TypeError: If an argument is unknown or of a wrong type.
-        ValueError: If an argument is out of range.
-
     Example:
         >>> loss = SMeasureLoss(measure='precision_at_recall', target=0.9)
         >>> scores = torch.zeros(8, 1, requires_grad=True)
         >>> loss(scores, torch.tensor([0, 0, 0, 0, 0, 0, 1, 1])).backward()
         >>> loss.step()
-
-    Reference:
-        S. N. Ravi, A. Venkatesh, G. M. Fung, V. Singh: Optimizing nondecomposable data dependent regularizers via
-        Lagrangian reparameterization offers significant performance and efficiency gains. AAAI 2020.
-        https://arxiv.org/abs/1909.12398
     """
 
     default_name = 'loss_s_measure'

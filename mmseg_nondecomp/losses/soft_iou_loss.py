@@ -25,10 +25,6 @@ class SoftIoULoss(JaccardLoss):
         common: ``scope``, ``class_weight``, ``use_sigmoid``, ``loss_weight`` and ``loss_name``, as for
             :class:`mmseg_nondecomp.losses.SetLoss`.
 
-    Raises:
-        TypeError: If an argument is unknown or of a wrong type.
-        ValueError: If an argument is out of range.
-
     Example:
         >>> import torch
         >>> loss = SoftIoULoss()
@@ -36,10 +32,6 @@ class SoftIoULoss(JaccardLoss):
         >>> label = torch.zeros(2, 8, 8, dtype=torch.long)
         >>> loss(logits, label)
         tensor(0.7500, grad_fn=<MulBackward0>)
-
-    Reference:
-        M. A. Rahman, Y. Wang: Optimizing intersection-over-union in deep neural networks for image segmentation.
-        ISVC 2016.
     """
 
     default_name = 'loss_soft_iou'

@@ -1,4 +1,8 @@
-"""The Lovász losses as functions: of probabilities, and of the logits of one decision."""
+"""The Lovász losses as functions: of probabilities, and of the logits of one decision.
+
+Reference:
+    M. Berman, A. Rannen Triki, M. B. Blaschko: The Lovász-Softmax loss. CVPR 2018. https://arxiv.org/abs/1705.08790
+"""
 
 from collections.abc import Sequence
 
@@ -61,10 +65,6 @@ def lovasz_softmax(
         tensor(0.4333)
         >>> lovasz_softmax(probs, torch.tensor([0, 1, 1]), bins=1024)
         tensor(0.4333)
-
-    Reference:
-        M. Berman, A. Rannen Triki, M. B. Blaschko: The Lovász-Softmax loss. CVPR 2018.
-        https://arxiv.org/abs/1705.08790
     """
     check_classes(classes)
     check_bins(bins)
@@ -96,10 +96,6 @@ def lovasz_hinge(logits: Tensor, target: Tensor, per_image: bool = False, ignore
         >>> import torch
         >>> lovasz_hinge(torch.tensor([[2.0, -0.5, -3.0]]), torch.tensor([[1, 1, 0]]))
         tensor(0.7500)
-
-    Reference:
-        M. Berman, A. Rannen Triki, M. B. Blaschko: The Lovász-Softmax loss. CVPR 2018.
-        https://arxiv.org/abs/1705.08790
     """
     if logits.dim() == 0 or logits.shape != target.shape:
         raise ValueError(
