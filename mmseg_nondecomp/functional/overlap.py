@@ -54,10 +54,10 @@ def soft_iou(
     Args:
         probs: Probabilities, of shape [N, C, *]. With C = 1, those of the foreground, which is label 1.
         target: Class indices, of shape [N, *], or soft labels, or several labels, of shape [N, C, *].
-        classes: The classes that are averaged: those ``'present'`` in the set, ``'all'``, or a list. The loss of an
-            absent class is 1 as soon as any pixel gives it a probability.
-        per_image: Whether each image is a set (and the sets are averaged), or all of them are one.
-        ignore_index: The label of the pixels to ignore. By default 255, where it cannot be a class.
+        classes: The classes that are averaged, as in `lovasz_softmax`. The loss of an absent class is 1 as soon as any
+            pixel gives it a probability.
+        per_image: Whether each image is a set.
+        ignore_index: The label of the pixels to ignore.
         class_weight: Weights of the classes in the mean.
         alpha: The weight of false positives, at least 0.
         beta: The weight of false negatives, at least 0. With 0.5 for both it is the Dice loss.

@@ -58,9 +58,8 @@ def pixel_losses(inputs: Inputs, pixel_loss: str | nn.Module, class_weight: Tens
     """Compute the weighted losses [N, P] of items, by the name of an elementwise loss or by a registered one."""
     check_class_weight(class_weight, inputs.n_classes)
     if isinstance(pixel_loss, str):
-        losses = PIXEL_LOSSES[pixel_loss](
-            inputs, None if class_weight is None else class_weight.to(inputs.scores.dtype)
-        )
+        class_weight = None if class_weight is None else class_weight.to(inputs.scores.dtype)
+        losses = PIXEL_LOSSES[pixel_loss](inputs, class_weight)
     else:
         losses = pixel_loss(inputs)
     return losses if inputs.weight is None else losses * inputs.weight
