@@ -217,6 +217,7 @@ def rows(error, message, *values):
 INTEGER = '`ignore_index` should be a label, an integer, or None. Found '
 CLASSES = "`classes` should be 'present', 'all' or a list of class indices. Found "
 LISTED = '`classes` should list class indices from 0 on, each once. Found '
+WEIGHTS = '`class_weight` should hold non-negative numbers. Found '
 BAD = {
     'check_integer': [
         (('n', 0, 1), ValueError, '`n` should be at least 1. Found 0'),
@@ -245,14 +246,7 @@ BAD = {
     'check_classes': rows(TypeError, CLASSES, None, 3, [0.5], [True], ['0'], {0, 1})
     + rows(ValueError, CLASSES, 'absent', '')
     + rows(ValueError, LISTED, [], [-1], [1, 1]),
-    'read_class_weight': rows(
-        ValueError,
-        '`class_weight` should hold non-negative numbers. Found ',
-        [1.0, -0.5],
-        [1.0, math.nan],
-        [[1.0, 2.0]],
-        2.0,
-    )
+    'read_class_weight': rows(ValueError, WEIGHTS, [1.0, -0.5], [1.0, math.nan], [[1.0, 2.0]], 2.0)
     + rows(TypeError, '`class_weight` should be a list of numbers. Found ', 'weights.npy'),
     'check_class_weight': [((torch.ones(2), 3), ValueError, '`class_weight`.*each of the 3 classes. Found 2')],
     'check_bins': rows(ValueError, '`bins` should be at least 1. Found ', 0)

@@ -42,14 +42,13 @@ def test_the_logged_measure_is_the_share_of_pixels_at_full_weight():
     assert loss.measures(inputs, loss.value(inputs).statistics) == {'support': 0.5}
 
 
-class TestPixelLosses:
-    @pytest.mark.parametrize('name', PIXEL_LOSSES)
-    def test_by_name_with_class_weights(self, name):
-        logits, labels = batch()
-        inputs = read_inputs(logits, labels, one_vs_rest=True)
-        losses = PIXEL_LOSSES[name](inputs, torch.tensor(CLASS_WEIGHT).double())
-        found = LossMaxPooling(pixel_loss=name, class_weight=CLASS_WEIGHT, scope='batch')(logits, labels)
-        assert_same_loss(found, loss_max_pooling(losses, mask=inputs.valid), logits)
+@pytest.mark.parametrize('name', PIXEL_LOSSES)
+def test_by_name_with_class_weights(name):
+    logits, labels = batch()
+    inputs = read_inputs(logits, labels, one_vs_rest=True)
+    losses = PIXEL_LOSSES[name](inputs, torch.tensor(CLASS_WEIGHT).double())
+    found = LossMaxPooling(pixel_loss=name, class_weight=CLASS_WEIGHT, scope='batch')(logits, labels)
+    assert_same_loss(found, loss_max_pooling(losses, mask=inputs.valid), logits)
 
 
 class TestConfiguration:
