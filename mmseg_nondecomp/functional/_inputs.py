@@ -111,9 +111,10 @@ def read_inputs(
     if target.is_floating_point():
         target = torch.where(valid.unsqueeze(1), target, 0).to(scores.dtype)
     else:
+        target = target.long()
         if n_classes == 1 and not zero_is_class:
-            target = 1 - target.long()
-        target = torch.where(valid, target, n_classes).long()
+            target = 1 - target
+        target = torch.where(valid, target, n_classes)
     if scores.dim() == 2:  # Items without a position.
         weight = None if weight is None else weight.unsqueeze(0)
         return Inputs(scores.t().unsqueeze(0), target.t().unsqueeze(0), valid.unsqueeze(0), weight, valid.shape)

@@ -96,8 +96,8 @@ class RegisteredLoss(nn.Module):
             weight: A factor for each item [N, *]; 0 removes it from the set.
             avg_factor: Accepted and not used: the loss of a set is a mean or a ratio by definition.
             reduction_override: With ``'none'``, the terms of the loss, one for each item, of shape [N, *]. They add up
-                to the loss; of top-k losses they are averaged, or summed with ``'sum'``. A measure of all items
-                together has no terms.
+                to the loss, those of `SoftIoULoss` to a linear function with its gradient; of top-k losses they are
+                averaged, or summed with ``'sum'``. A measure of all items together has no terms.
             ignore_index: The label that removes an item from the set. By default 255, where it cannot be a class.
             **kwargs: Arguments that a head passes to losses of other kinds.
 

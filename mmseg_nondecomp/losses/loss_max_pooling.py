@@ -31,10 +31,9 @@ class LossMaxPooling(SetLoss):
 
     Example:
         >>> import torch
-        >>> loss = LossMaxPooling(p=1.3, ratio=0.25)
         >>> logits = torch.zeros(2, 19, 8, 8, requires_grad=True)
         >>> label = torch.zeros(2, 8, 8, dtype=torch.long)
-        >>> loss(logits, label)
+        >>> LossMaxPooling(p=1.3, ratio=0.25)(logits, label)
         tensor(2.9444, grad_fn=<MulBackward0>)
 
         In an MMSegmentation config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::
@@ -47,14 +46,13 @@ class LossMaxPooling(SetLoss):
     shown = ('p', 'ratio', 'pixel_loss', 'scope')
 
     def __init__(
-        self,
-        p: float = 1.3,
-        ratio: float = 0.25,
-        pixel_loss: str | dict[str, Any] = 'cross_entropy',
-        **common: Any,
+        self, p: float = 1.3, ratio: float = 0.25, pixel_loss: str | dict[str, Any] = 'cross_entropy', **common: Any
     ) -> None:
         if pixel_loss == 'cross_entropy' and common.get('use_sigmoid'):
-            raise TypeError("Parameter `use_sigmoid` should be None with `pixel_loss='cross_entropy'`. Found True.")
+            raise TypeError(
+                "Parameter `use_sigmoid` should be None with `pixel_loss='cross_entropy'`. Found True. "
+                'If it comes from the config that yours inherits from, add `_delete_=True` to yours.'
+            )
         super().__init__(**common)
         check_number('p', p, '[1, inf]')
         check_number('ratio', ratio, '(0, 1]')

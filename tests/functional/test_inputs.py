@@ -221,6 +221,7 @@ WEIGHTS = '`class_weight` should hold non-negative numbers. Found '
 BAD = {
     'check_integer': [
         (('n', 0, 1), ValueError, '`n` should be at least 1. Found 0'),
+        (('n', 5, 1, 4), ValueError, '`n` should be from 1 to 4. Found 5'),
         (('n', 2.0, 1), TypeError, '`n` should be an integer. Found 2.0'),
         (('n', True, 1), TypeError, '`n` should be an integer. Found True'),
     ],

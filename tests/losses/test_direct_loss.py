@@ -3,7 +3,7 @@ from fractions import Fraction
 import pytest
 import torch
 import torch.nn.functional as F
-from every_loss import value_and_gradient
+from calls import value_and_gradient
 from reference import direct_loss as reference
 from torchmetrics.functional.classification import binary_average_precision
 

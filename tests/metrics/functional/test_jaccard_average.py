@@ -2,9 +2,9 @@
 
 import pytest
 import torch
-from mmseg_nondecomp.metrics.functional._jaccard_average import count_decided, jaccard_average
 
 from mmseg_nondecomp.metrics.functional._inputs import probability_inputs
+from mmseg_nondecomp.metrics.functional._jaccard import count_decided, jaccard_average
 
 INDEX = torch.tensor([0.1, 0.2, 0.4, 0.8], dtype=torch.float64)
 PRESENT = torch.tensor([True, False, True, False])
