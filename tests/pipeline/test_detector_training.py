@@ -15,7 +15,7 @@ from mmdet.utils import register_all_modules
 from mmengine.config import Config
 from mmengine.runner import Runner
 
-from mmseg_nondecomp.datasets.shape_boxes import ShapeBoxes
+from mmseg_nondecomp.datasets import ShapeBoxes
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = {'faster-rcnn': 'ap_faster-rcnn_r50_fpn_1x_coco.py', 'retinanet': 'ap_retinanet_r50_fpn_1x_coco.py'}
