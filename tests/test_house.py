@@ -1,8 +1,7 @@
-"""The structure of the package: short ways to a formula, short functions, one direction of imports, names that last."""
+"""The structure of the package: short ways to a formula, short functions, one direction of imports."""
 
 import ast
 import importlib
-import re
 from pathlib import Path
 
 import pytest
@@ -107,30 +106,3 @@ def test_no_module_is_shadowed_by_a_name_of_its_package():
         for name in getattr(package, '__all__', ()):
             shadowed = init.parent / f'{name}.py'
             assert not shadowed.exists(), f'{shadowed} has the name of what {package.__name__} exports'
-
-
-NAMES = sorted(
-    {
-        name.rstrip('.')
-        for page in [ROOT / 'README.md', ROOT / 'CHANGELOG.md', *ROOT.glob('docs/**/*.md'), *ROOT.glob('configs/**/*')]
-        if page.suffix in ('.md', '.py')
-        for name in re.findall(r'mmseg_nondecomp(?:\.[A-Za-z_]\w*)+', page.read_text(encoding='utf-8'))
-    }
-)
-
-
-@pytest.mark.parametrize('name', NAMES)
-def test_documented_names_can_be_imported(name):
-    if name.endswith('TopKClsHead'):
-        pytest.importorskip('mmpretrain')
-    parts = name.split('.')
-    for end in range(len(parts), 0, -1):
-        try:
-            value = importlib.import_module('.'.join(parts[:end]))
-        except ModuleNotFoundError as error:
-            if not (error.name or '').startswith('mmseg_nondecomp'):
-                pytest.skip(f'{name} needs {error.name}')
-            continue
-        for attribute in parts[end:]:
-            value = getattr(value, attribute)
-        return
