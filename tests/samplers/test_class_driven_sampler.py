@@ -167,7 +167,6 @@ class TestBatches:
         *((ValueError, '`seed`', dict(seed=seed)) for seed in (-1, 0.5, 'a')),
         *((ValueError, '`batch_size`', dict(batch_size=size)) for size in (0, -1, 2.5, True)),
     ],
-    ids=str,
 )
 def test_mistakes(cls, error, message, settings):
     with pytest.raises(error, match=message):
