@@ -10,9 +10,7 @@ from types import SimpleNamespace
 from docutils import nodes
 from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
-from sphinx.addnodes import pending_xref
 from sphinx.application import Sphinx
-from sphinx.environment import BuildEnvironment
 from sphinx.util import logging
 
 import mmseg_nondecomp.heads
@@ -63,22 +61,12 @@ def visit_math(self: nodes.NodeVisitor, node: nodes.math | nodes.math_block) -> 
 
 
 def adapt_docstring(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Keep the asterisk of [N, *] from being read as emphasis, and footnotes, whose numbers would meet on a page."""
+    """Escape the asterisk of [N, *], and replace footnotes, whose numbers would clash on a page."""
     lines[:] = [line.replace(', *]', r', \*]').replace(' [1]_', '').replace('.. [1] ', 'Reference: ') for line in lines]
 
 
-def link_to_function(
-    app: Sphinx, env: BuildEnvironment, node: pending_xref, content: nodes.TextElement
-) -> nodes.Element | None:
-    """What refers to a module that is named as the function in it leads to the function."""
-    if node['reftype'] != 'mod':
-        return None
-    python = env.domains.python_domain
-    return python.resolve_xref(env, node['refdoc'], app.builder, 'func', node['reftarget'], node, content)
-
-
 def show_head_of_mmpretrain() -> None:
-    """Put the head that needs MMPretrain, which is not in this environment, beside the others, for its docstring."""
+    """Import the head that needs MMPretrain with substitutes for that package, for its docstring."""
     used = dict(Accuracy='evaluation.metrics', DataSample='structures', LinearClsHead='models.heads')
     for name, module in used.items():
         sys.modules[f'mmpretrain.{module}'] = SimpleNamespace(**{name: type(name, (), {})})
@@ -88,8 +76,7 @@ def show_head_of_mmpretrain() -> None:
 
 
 def setup(app: Sphinx) -> None:
-    """Register what this file adds to Sphinx."""
+    """Register the additions to Sphinx."""
     show_head_of_mmpretrain()
     app.add_html_math_renderer('mathml', (visit_math, None), (visit_math, None))
     app.connect('autodoc-process-docstring', adapt_docstring)
-    app.connect('missing-reference', link_to_function)

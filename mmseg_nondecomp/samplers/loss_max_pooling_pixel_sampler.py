@@ -12,11 +12,11 @@ from mmseg_nondecomp.registry import TASK_UTILS
 
 @TASK_UTILS.register_module()
 class LossMaxPoolingPixelSampler:
-    """Pixel weights of loss max-pooling for whatever pixel losses a decode head has.
+    """Pixel weights of loss max-pooling for the pixel losses of a decode head.
 
     The head's elementwise losses are added up pixel by pixel and pooled image by image. The weights are scaled by the
     number of valid pixels of the image, so that ``p=float('inf')`` gives every pixel the weight 1 and leaves the
-    head's losses as they are. Losses of a whole set take no part in the choice.
+    head's losses as they are. Losses of a whole set do not contribute.
 
     Args:
         context: The decode head; MMSegmentation passes it.
@@ -38,7 +38,7 @@ class LossMaxPoolingPixelSampler:
 
     @torch.no_grad()
     def sample(self, seg_logit: Tensor, seg_label: Tensor) -> Tensor:
-        """The weights [N, H, W] for logits [N, C, H, W] and labels [N, 1, H, W]."""
+        """Return the weights [N, H, W] for logits [N, C, H, W] and labels [N, 1, H, W]."""
         label = seg_label.squeeze(1).long()
         ignored = self.context.ignore_index
         valid = torch.ones_like(label, dtype=torch.bool) if ignored is None else label != ignored
