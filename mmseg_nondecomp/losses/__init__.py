@@ -1,6 +1,6 @@
 """Losses for the heads of MMSegmentation, MMDetection and MMPretrain, and for plain PyTorch."""
 
-from mmseg_nondecomp.losses._base import SetLoss
+from mmseg_nondecomp.losses._base import SetLoss as SetLoss
 from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
 from mmseg_nondecomp.losses.direct_zero_one_loss import DirectZeroOneLoss
 from mmseg_nondecomp.losses.hard_topk_loss import HardTopKLoss
@@ -19,7 +19,6 @@ __all__ = [
     'LovaszHingeLoss',
     'LovaszSoftmaxLoss',
     'SMeasureLoss',
-    'SetLoss',
     'SmoothTopKLoss',
     'SoftIoULoss',
 ]
