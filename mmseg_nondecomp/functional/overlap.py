@@ -66,8 +66,7 @@ def soft_iou(
         A scalar in [0, 1]; 0, attached to the graph, if no class counts.
 
     Raises:
-        TypeError: If a dtype does not fit.
-        ValueError: If a shape or a value is out of range.
+        ValueError: If a shape or a value is out of range; TypeError if a dtype does not fit.
 
     Example:
         >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
@@ -84,15 +83,7 @@ def soft_iou(
 def soft_losses(
     inputs: Inputs, per_image: bool, alpha: float = 1.0, beta: float = 1.0, reduce: Reduce = in_one_process
 ) -> ClassLosses:
-    """Compute the soft Tversky loss of each class.
-
-    Args:
-        inputs: Probabilities and their targets.
-        per_image: Whether each image is a set.
-        alpha: The weight of false positives.
-        beta: The weight of false negatives.
-        reduce: Sums a tensor over the processes that share the set.
-    """
+    """Compute the soft Tversky loss of each class from probabilities; with ``per_image``, each image is a set."""
     sums = soft_sums(inputs, per_image)
     if reduce is not in_one_process:
         sums = SoftSums(*reduce(torch.stack(sums, 2)).unbind(2))

@@ -25,10 +25,8 @@ from torch import Tensor
 class Tile(NamedTuple):
     """A tile along one axis."""
 
-    seen: slice
-    """Pixels of the image that the tile covers."""
-    decided: slice
-    """Pixels of the image that the tile decides."""
+    seen: slice  # pixels of the image that the tile covers
+    decided: slice  # pixels of the image that the tile decides
 
     @property
     def kept(self) -> slice:

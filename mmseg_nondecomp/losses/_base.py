@@ -23,10 +23,8 @@ from mmseg_nondecomp.registry import HAS_MMENGINE
 class Value(NamedTuple):
     """Loss of a set of items."""
 
-    loss: Tensor
-    """A scalar."""
-    statistics: Any = None
-    """Intermediate results for `RegisteredLoss.observe` and `RegisteredLoss.measures`."""
+    loss: Tensor  # a scalar
+    statistics: Any = None  # intermediate results for `RegisteredLoss.observe` and `RegisteredLoss.measures`
 
 
 class RegisteredLoss(nn.Module):
@@ -40,20 +38,13 @@ class RegisteredLoss(nn.Module):
         **unexpected: Arguments that no loss has, such as those left over in a merged config: an error.
     """
 
-    default_name: str
-    """Key in the log unless another is given."""
-    shown: tuple[str, ...] = ()
-    """Settings in ``print(model)``."""
-    has_terms = True
-    """Whether the loss is a sum with a term for each item."""
-    averages_terms = False
-    """Whether the loss is the mean of its terms, and ``reduction_override='sum'`` their sum."""
-    one_vs_rest = False
-    """Whether each channel is a decision of its own."""
-    two_channels_decide = False
-    """Whether two channels with labels are one decision."""
-    use_sigmoid = False
-    """Whether, with a single channel, label 0 is its class, as in MMDetection."""
+    default_name: str  # key in the log unless another is given
+    shown: tuple[str, ...] = ()  # settings in ``print(model)``
+    has_terms = True  # whether the loss is a sum with a term for each item
+    averages_terms = False  # whether the loss is the mean of its terms, and ``reduction_override='sum'`` their sum
+    one_vs_rest = False  # whether each channel is a decision of its own
+    two_channels_decide = False  # whether two channels with labels are one decision
+    use_sigmoid = False  # whether, with a single channel, label 0 is its class, as in MMDetection
 
     def __init__(self, loss_weight: float = 1.0, loss_name: str | None = None, **unexpected: Any) -> None:
         super().__init__()

@@ -24,22 +24,17 @@ from mmseg_nondecomp.losses._distributed import lengths_by_process, rows_by_proc
 MAX_EXCHANGED = 2**17
 """Largest number of items of all processes that are exchanged one by one; beyond, their histogram is."""
 
-BINS = 2**14
-"""Number of cells of that histogram; near a score s they are about s / 200 wide."""
+BINS = 2**14  # number of cells of that histogram; near a score s they are about s / 200 wide
 
-LARGEST_SCORE = 1e30
-"""Finite score that replaces infinity in means and in the activation."""
+LARGEST_SCORE = 1e30  # finite score that replaces infinity in means and in the activation
 
 
 class Problems(NamedTuple):
     """One-vs-rest problems: R sets with S problems each, in which items with scores are positives or negatives."""
 
-    scores: Tensor
-    """Scores of shape [R, S, n]."""
-    is_positive: Tensor
-    """Whether an item is a positive, bool of shape [R, S, n]."""
-    valid: Tensor
-    """Whether an item counts, in all problems of a set alike, bool of shape [R, S, n]."""
+    scores: Tensor  # scores of shape [R, S, n]
+    is_positive: Tensor  # whether an item is a positive, bool of shape [R, S, n]
+    valid: Tensor  # whether an item counts, in all problems of a set alike, bool of shape [R, S, n]
 
     def in_one_set(self) -> 'Problems':
         """Return the problems with the items of all sets."""

@@ -26,8 +26,7 @@ class JaccardLoss(SetLoss):
     """
 
     shown: tuple[str, ...] = ('classes', 'scope')
-    top = 1.0
-    """Score that is no error where the class is present."""
+    top = 1.0  # score that is no error where the class is present
 
     def __init__(self, classes: Classes, **common: Any) -> None:
         super().__init__(**common)
@@ -83,8 +82,7 @@ class LovaszLoss(JaccardLoss):
         common: The arguments of `SetLoss`.
     """
 
-    cells: type[Cells]
-    """Cells of the histogram."""
+    cells: type[Cells]  # cells of the histogram
 
     def __init__(self, classes: Classes, bins: int | None, memory: int, **common: Any) -> None:
         super().__init__(classes, **common)

@@ -18,11 +18,9 @@ from torch import Tensor
 from mmseg_nondecomp.functional.direct._gradient import comparison, one_problem, with_gradient
 from mmseg_nondecomp.functional.direct._rankings import best_rankings
 
-LOWEST = -1e100
-"""Finite score that replaces -inf."""
+LOWEST = -1e100  # finite score that replaces -inf
 
-TOLERANCE = 1e-9
-"""Upper bound on the rounding error of a sum of gradients that is 0."""
+TOLERANCE = 1e-9  # upper bound on the rounding error of a sum of gradients that is 0
 
 
 def direct_ap_loss(
@@ -44,8 +42,7 @@ def direct_ap_loss(
         A scalar; 0, attached to the graph, if there are no positives or no negatives.
 
     Raises:
-        TypeError: If ``scores`` is not floating point, or ``epsilon`` is no number.
-        ValueError: If a shape, a label or a parameter is out of range.
+        ValueError: If a shape, a label or a parameter is out of range; TypeError if its type does not fit.
 
     Example:
         >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
@@ -60,17 +57,10 @@ def direct_ap_loss(
 
 
 def direct_ap_losses(scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str | None) -> Tensor:
-    """Return the loss of each problem, 0 for those without positives or without negatives.
+    """Return the loss of each problem [K], float32 or better; 0 for those without positives or without negatives.
 
-    Args:
-        scores: The scores of the items in each problem, of shape [K, n].
-        is_positive: Whether an item is a positive of the problem, bool of shape [K, n].
-        valid: Whether it counts, bool of shape [K, n].
-        epsilon: As for `direct_ap_loss`.
-        mode: As for `direct_ap_loss`; None for the loss without a gradient.
-
-    Returns:
-        The losses, of shape [K], float32 or better; NaN, as is their gradient, where a score is NaN or infinite.
+    Scores, and the masks of positives and of items that count, are of shape [K, n]. With the mode None the loss has no
+    gradient. Loss and gradient are NaN where a score is NaN or infinite.
     """
     with torch.no_grad():
         pos, neg = _sorted(scores.detach(), is_positive, valid)
@@ -98,12 +88,9 @@ _Ranking = tuple[Tensor, Tensor]
 class _Sorted(NamedTuple):
     """Items of one kind, positives or negatives, of each problem in descending order of their scores."""
 
-    scores: Tensor
-    """float64 of shape [K, m], padded."""
-    items: Tensor
-    """Index of each item, of shape [K, m]."""
-    size: Tensor
-    """Number of items, of shape [K]."""
+    scores: Tensor  # float64 of shape [K, m], padded
+    items: Tensor  # index of each item, of shape [K, m]
+    size: Tensor  # number of items, of shape [K]
 
     @property
     def exists(self) -> Tensor:

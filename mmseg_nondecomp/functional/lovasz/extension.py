@@ -40,8 +40,7 @@ from mmseg_nondecomp._utils.versions import is_compiling
 from mmseg_nondecomp.functional._averaging import ClassLosses
 from mmseg_nondecomp.functional._inputs import Inputs, at_least_float32, check_floating_point, check_zero_or_one
 
-NOTHING = 1e-100
-"""A mass that is negligible beside any other and whose square is a normal number."""
+NOTHING = 1e-100  # a mass that is negligible beside any other and whose square is a normal number
 
 CELLS_AT_A_TIME = 1 << 15
 """Number of cells that a CPU processes at a time, so that intermediate results stay in its cache."""
@@ -58,7 +57,6 @@ def lovasz_extension(errors: Tensor, foreground: Tensor) -> Tensor:
         The extension, of shape [...]; where no pixel belongs to the class, the largest error.
 
     Raises:
-        TypeError: If ``errors`` is not a floating-point tensor.
         ValueError: If the shapes differ, ``foreground`` is neither 0 nor 1, or an error is negative.
 
     Example:
@@ -82,18 +80,14 @@ def lovasz_extension(errors: Tensor, foreground: Tensor) -> Tensor:
 
 
 def sorted_losses(inputs: Inputs, top: float, per_image: bool) -> ClassLosses:
-    """Compute the exact extension of each class.
+    """Compute the exact extension of each class; with ``per_image``, each image is a set.
 
-    Args:
-        inputs: Scores and targets. The error of an item is its score, or ``top`` minus its score on its own class.
-        top: The score that is no error where the class is present.
-        per_image: Whether each image is a set.
+    The error of an item is its score, or ``top`` minus its score on its own class.
     """
     scores, target, mass = inputs.scores, inputs.target, inputs.mass
     if not per_image and len(scores) > 1:
-        scores, target, mass = (
-            part.movedim(0, -2).flatten(-2).unsqueeze(0) for part in (scores, target, mass)
-        )  # [N, *, P] as [1, *, N P]
+        # [N, *, P] as [1, *, N P]
+        scores, target, mass = (part.movedim(0, -2).flatten(-2).unsqueeze(0) for part in (scores, target, mass))
     losses = _Sorted.apply(scores, target, mass, top)
     if inputs.is_soft:
         present = ((target > 0) & (mass > 0).unsqueeze(1)).any(2)
@@ -133,11 +127,7 @@ class _Sorted(torch.autograd.Function):
 def _loss_and_slope(scores: Tensor, label: Tensor, mass: Tensor, top: float) -> tuple[Tensor, Tensor]:
     """Return the extension [...] of scores [..., P] and its derivative.
 
-    Args:
-        scores: The scores.
-        label: Whether items belong to the class (bool), or soft labels.
-        mass: The weight of each item, int32 or float64.
-        top: The score that is no error on an item of the class.
+    Labels are bool, whether items belong to the class, or soft; the mass of items is int32 or float64.
     """
     scores = torch.where(mass > 0, scores, 0)
     if label.dtype == torch.bool:
@@ -157,15 +147,10 @@ def _loss_and_slope(scores: Tensor, label: Tensor, mass: Tensor, top: float) -> 
 
 @torch.no_grad()
 def shares_by_sorting(errors: Tensor, foreground: Tensor, background: Tensor) -> Tensor:
-    """Compute the gradient of the extension with respect to the errors.
+    """Compute the gradient of the extension with respect to errors [..., P], among which a NaN may be.
 
-    Args:
-        errors: Non-negative errors, of shape [..., P]; a NaN may be among them.
-        foreground: The mass of the pixels that belong to the class, int32 or float64, of the same shape; 0 elsewhere.
-        background: The mass of the other pixels.
-
-    Returns:
-        The shares, of the shape and dtype of ``errors``.
+    ``foreground`` has the mass, int32 or float64, of the pixels that belong to the class, and 0 elsewhere;
+    ``background`` has that of the others.
     """
     if errors.dtype == torch.float64:  # quotients of integers are float32
         foreground, background = foreground.double(), background.double()
@@ -187,14 +172,9 @@ def descending_order(values: Tensor) -> Tensor:
 
 
 def shares_in_order(foreground: Tensor, background: Tensor) -> Tensor:
-    """Compute the step that each pixel causes, the pixels being in descending order of their errors.
+    """Compute the steps [..., P] that pixels cause, given their masses in descending order of the errors.
 
-    Args:
-        foreground: The mass of each pixel that belongs to the class, of shape [..., P]; 0 elsewhere.
-        background: The mass of each pixel that does not, of shape [..., P]; 0 elsewhere.
-
-    Returns:
-        The steps, of shape [..., P], float64 for floating-point masses and float32 for integers, which are exact.
+    They are float64 for floating-point masses and float32 for integers, which are exact.
     """
     total = foreground.sum(-1, keepdim=True, dtype=foreground.dtype)
     intersection = total - foreground.cumsum(-1, dtype=foreground.dtype)
@@ -209,11 +189,8 @@ def shares_in_order(foreground: Tensor, background: Tensor) -> Tensor:
 def shares_of_cells(mass: Tensor) -> Tensor:
     """Compute the step of each cell of a histogram, shared out along the straight path, per unit of mass.
 
-    Args:
-        mass: Mass of the other classes and of the class in each cell, of shape [..., 2, T], errors ascending.
-
-    Returns:
-        The share of a unit of background and that of a unit of foreground, float64 of the same shape.
+    ``mass`` [..., 2, T] has the background and the foreground in each cell, errors ascending; so have the shares,
+    float64.
     """
     rows = mass.reshape(-1, *mass.shape[-2:])
     n_rows = max(1, CELLS_AT_A_TIME // mass.shape[-1])

@@ -41,11 +41,9 @@ from mmseg_nondecomp.functional._inputs import check_integer, check_number, chec
 
 MEASURES = ('f_beta', 'precision_at_recall', 'recall_at_precision', 'auc_roc', 'auc_pr')
 
-MAX_MULTIPLIER = 1e4
-"""Upper bound on multipliers; a constraint still violated there is treated as infeasible."""
+MAX_MULTIPLIER = 1e4  # upper bound on multipliers; a constraint still violated there is treated as infeasible
 
-NO_POSITIVES = 0.01
-"""Fewer predicted positives for each positive count as none."""
+NO_POSITIVES = 0.01  # fewer predicted positives for each positive count as none
 
 
 class RateProblem(NamedTuple):
@@ -58,8 +56,7 @@ class RateProblem(NamedTuple):
     limit: Tensor
     limit_a: Tensor
     limit_b: Tensor
-    measure: str
-    """One of `MEASURES`."""
+    measure: str  # one of `MEASURES`
 
     @property
     def is_area(self) -> bool:

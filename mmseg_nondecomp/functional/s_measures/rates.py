@@ -22,8 +22,7 @@ SURROGATES = ('hinge', 'logistic')
 SCALE = {'hinge': 1.0, 'logistic': 1 / math.log(2)}
 """Factors that `unit_penalty` and `unit_slope` leave out, to multiply sums by them instead of items."""
 
-BINS = 4096
-"""Number of cells of the histogram of scores from which the logged area is computed."""
+BINS = 4096  # number of cells of the histogram of scores from which the logged area is computed
 
 
 def unit_penalty(x: Tensor, surrogate: str) -> Tensor:
@@ -48,8 +47,7 @@ class Sums(NamedTuple):
     penalty_neg: Tensor
     slope_pos: Tensor
     slope_neg: Tensor
-    turn_pos: Tensor
-    """Scores of the positives times the slopes of their penalties."""
+    turn_pos: Tensor  # scores of the positives times the slopes of their penalties
     turn_neg: Tensor
 
 
@@ -57,12 +55,9 @@ class Sums(NamedTuple):
 class RatedItems:
     """Items of Q queries, in part positives and in part negatives of each."""
 
-    scores: Tensor
-    """Scores of shape [N, Q, P]."""
-    positive: Tensor
-    """Weight of an item as a positive of the query, or whether it is one, of shape [N, Q, P]."""
-    negative: Tensor
-    """Weight as a negative, or whether it is one."""
+    scores: Tensor  # scores of shape [N, Q, P]
+    positive: Tensor  # weight of an item as a positive of the query, or whether it is one, of shape [N, Q, P]
+    negative: Tensor  # weight as a negative, or whether it is one
 
     def sums(
         self, epsilon: Tensor, threshold: Tensor | None, surrogate: str, with_bounds: bool
@@ -123,10 +118,8 @@ class RatedItems:
 class LabelledItems(RatedItems):
     """Items with one label each; the side of positives has one query, that of the label, of shape [N, 1, P]."""
 
-    target: Tensor
-    """Query of which an item is a positive, int64 of shape [N, P]; Q for none."""
-    mass: Tensor
-    """1 for the items that count, else 0, int32 of shape [N, P]."""
+    target: Tensor  # query of which an item is a positive, int64 of shape [N, P]; Q for none
+    mass: Tensor  # 1 for the items that count, else 0, int32 of shape [N, P]
 
     def sides(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores of positives and of negatives."""

@@ -15,8 +15,7 @@ from torch import Tensor
 from mmseg_nondecomp.functional._inputs import check_number
 from mmseg_nondecomp.functional.s_measures.projection import check_tau, project_tau
 
-MAX_STEPS = 200
-"""Upper bound on Newton's steps, far more than a root needs."""
+MAX_STEPS = 200  # upper bound on Newton's steps, far more than a root needs
 
 ROUNDING = 1e-15
 

@@ -26,10 +26,8 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional._inputs import at_least_float32, can_be_read, check_floating_point, check_integer
 
-BLOCK = 2**16
-"""Number of elements processed at a time on the CPU, for its cache."""
-LARGEST_DEGREE = 1000
-"""Largest degree of a sum: the number of subsets of this size is in the range of float64."""
+BLOCK = 2**16  # number of elements processed at a time on the CPU, for its cache
+LARGEST_DEGREE = 1000  # largest degree of a sum: the number of subsets of this size is in the range of float64
 
 
 def check_degree(k: int) -> None:
@@ -51,7 +49,6 @@ def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
         The logarithms, of shape [..., k + 1]; -inf for degrees above the number of non-zero numbers.
 
     Raises:
-        TypeError: If ``x`` is not floating point, or ``k`` is no integer.
         ValueError: If ``k`` is negative, or above 1000 with as many numbers.
 
     Example:

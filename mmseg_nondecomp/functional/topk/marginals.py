@@ -27,7 +27,6 @@ def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
         The probabilities, of the shape of the scores. They can be differentiated.
 
     Raises:
-        TypeError: If ``scores`` is not floating point, or ``k`` is no integer.
         ValueError: If ``k`` is not from 1 to C - 1.
 
     Reference:

@@ -43,8 +43,7 @@ from mmseg_nondecomp.functional.topk._symmetric_sums import (
 
 FEW = 8
 """Largest k for which each of the k highest is left out in turn: fewer operations, but memory grows with its cube."""
-SMALL_TEMPERATURE = 1e-20
-"""Scores divided by less than this may be beyond the range of float32."""
+SMALL_TEMPERATURE = 1e-20  # scores divided by less than this may be beyond the range of float32
 
 
 def smooth_topk_loss(
@@ -133,16 +132,11 @@ def reduce_terms(terms: Tensor, inputs: Inputs, reduction: str) -> Tensor:
 
 
 def log_odds_of_miss(scores: Tensor, target: Tensor, k: int, tau: float) -> Tensor:
-    """Compute the logarithm of the odds that a label is left out of the top-k set, of the shape of the target.
+    """Compute the logarithm of the odds that a label is left out of the set of k, for scores [N, *, C].
 
-    It is -inf for a label with fewer than k others, which is in each set. The gradient is then not 0; the loss, finite
+    The target holds labels [N, *]; or soft labels [N, *, C], for the odds of each label. The odds have its shape. They
+    are -inf for a label with fewer than k others, which is in each set. The gradient is then not 0; the loss, finite
     for odds of 0, has none.
-
-    Args:
-        scores: Scores of shape [N, *, C].
-        target: Labels [N, *]; or soft labels [N, *, C], for the odds of each label.
-        k: The size of the set.
-        tau: The temperature.
     """
     check_k(k, scores.shape[-1])
     check_degree(k)

@@ -121,12 +121,7 @@ def is_ignored_class(num_classes: int, ignore_index: int | None) -> bool:
 
 
 def jaccard_average(
-    index: Tensor,
-    present: Tensor,
-    decided: Tensor,
-    classes: Classes,
-    average: str | None,
-    ignore_index: int | None,
+    index: Tensor, present: Tensor, decided: Tensor, classes: Classes, average: str | None, ignore_index: int | None
 ) -> Tensor:
     """Average the index over the classes that count.
 
