@@ -33,26 +33,17 @@ class DualAscentHook(Hook):
 
     With accumulated gradients, each iteration is still a step. With ``interval`` at the number of accumulated
     iterations, multipliers step together with the network. A step precedes the checkpoint of its iteration. A training
-    that is not resumed starts with new multipliers, also with ``load_from``.
+    that is not resumed starts with new multipliers, also with ``load_from``. The paper is that which
+    :mod:`mmseg_nondecomp.functional.s_measures.problem` cites.
 
     Args:
         interval: Iterations, or epochs, from one ascent to the next.
         by_epoch: Whether ``interval`` counts epochs.
 
-    Raises:
-        TypeError: If an argument is of a wrong type.
-        ValueError: If ``interval`` is less than 1; when training begins, if the model has no `SMeasureLoss`, or an
-            epoch has no length.
-
     Example:
         The algorithm of the paper, in a config::
 
             custom_hooks = [dict(type='DualAscentHook', interval=1, by_epoch=True)]
-
-    Reference:
-        S. N. Ravi, A. Venkatesh, G. M. Fung, V. Singh: Optimizing nondecomposable data dependent regularizers via
-        Lagrangian reparameterization offers significant performance and efficiency gains. AAAI 2020, algorithm 1.
-        https://arxiv.org/abs/1909.12398
     """
 
     priority = 'NORMAL'

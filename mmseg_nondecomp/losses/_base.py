@@ -30,12 +30,7 @@ class Value(NamedTuple):
 class RegisteredLoss(nn.Module):
     """A loss in the call forms of MMSegmentation, MMDetection and MMPretrain.
 
-    Subclasses define `value`, and `terms` if the loss is a sum over items.
-
-    Args:
-        loss_weight: The factor of this loss in the objective.
-        loss_name: The key in the log; by default the name of the loss.
-        **unexpected: Arguments that no loss has, such as those left over in a merged config: an error.
+    Subclasses define `value`, and `terms` if the loss is a sum over items. The arguments are documented in `SetLoss`.
     """
 
     default_name: str  # key in the log unless another is given
@@ -94,10 +89,6 @@ class RegisteredLoss(nn.Module):
 
         Returns:
             A scalar; 0, attached to the graph, if no item counts.
-
-        Raises:
-            TypeError: If a dtype does not fit.
-            ValueError: If a shape does not fit, a label is no class, or there are no terms.
         """
         self._check_reduction(reduction_override)
         inputs = self.read(pred, target, weight, ignore_index)

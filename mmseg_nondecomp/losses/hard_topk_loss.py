@@ -24,7 +24,7 @@ class HardTopKLoss(TopKLoss):
         k: The number of labels of a prediction, below the number of classes. Several for the mean of their losses.
         margin: The margin.
         k_weights: The weight of each of several k in the mean; equal by default.
-        **common: ``loss_weight`` and ``loss_name``: see `RegisteredLoss`.
+        **common: ``loss_weight`` and ``loss_name``: see `SetLoss`.
 
     Example:
         >>> import torch

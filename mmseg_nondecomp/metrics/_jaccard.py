@@ -31,10 +31,8 @@ class JaccardMetric(UnitMetric):
     ) -> None:
         super().__init__(**kwargs)
         check_jaccard_arguments(num_classes, classes, average, ignore_index)
-        self.num_classes = num_classes
-        self.classes = classes
-        self.average = average
-        self.ignore_index = ignore_index
+        self.num_classes, self.classes = num_classes, classes
+        self.average, self.ignore_index = average, ignore_index
         self.add_settings_state(ignore_index=ignore_index)
         for name, shape in (('decided', (num_classes,)), *self.sums_of_pixels().items()):
             self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx='sum')

@@ -48,19 +48,11 @@ def lagrangians(
     reduce: Reduce,
     examples: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute the Lagrangian of each query.
+    """Compute the Lagrangian of each query, and whether it has had a positive; both of shape [Q].
 
-    Args:
-        problem: The problem of the measure.
-        state: The dual variables.
-        penalties: Sums of the penalties of positives and of negatives, of shape [Q, K, 2].
-        counts: Numbers of positives and negatives in the set, of shape [Q, 2].
-        reduce: Sum over the processes that share the set.
-        examples: Returns the sum of w_A times the penalties of positives from w_A, both of shape [Q, 1]; replaces
-            their ``penalties``.
-
-    Returns:
-        The losses, and whether a query has had a positive, of shape [Q].
+    ``penalties`` [Q, K, 2] are the sums over positives and over negatives, ``counts`` [Q, 2] their numbers in the set.
+    ``examples`` returns the sum of w_A times the penalties of positives from w_A, both of shape [Q, 1]; it replaces
+    their ``penalties``.
     """
     total = state.counts + counts
     # Means are over the expected numbers of positives and negatives in a set of this size: each item has the same

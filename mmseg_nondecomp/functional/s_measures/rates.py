@@ -62,17 +62,10 @@ class RatedItems:
     def sums(
         self, epsilon: Tensor, threshold: Tensor | None, surrogate: str, with_bounds: bool
     ) -> tuple[Tensor, Tensor]:
-        """Sum the penalties of the items, and count the items.
+        """Sum the penalties of the items, and count the items, for margins and thresholds [Q, K].
 
-        Args:
-            epsilon: Margins of shape [Q, K].
-            threshold: Values subtracted from the scores, of shape [Q, K]; none if omitted.
-            surrogate: ``'hinge'`` or ``'logistic'``.
-            with_bounds: Whether `Sums` has the penalties and their slopes; otherwise they are 0.
-
-        Returns:
-            The penalties of positives and of negatives, of shape [Q, K, 2], with a gradient, and `Sums` as one tensor
-            of shape [Q, K, 10], without one; both float64.
+        The penalties of positives and of negatives, [Q, K, 2], have a gradient; `Sums`, as one tensor [Q, K, 10], has
+        none. Both are float64. Without ``with_bounds``, the penalties and slopes in `Sums` are 0.
         """
         points = []
         for k in range(epsilon.shape[1]):
@@ -149,13 +142,9 @@ def rated_items(inputs: Inputs) -> RatedItems:
     scores, mass, own = inputs.scores, inputs.mass, inputs.one_hot()
     if inputs.weight is None and not inputs.is_soft:
         negative = inputs.valid.unsqueeze(1) > own
-        # With a single query, masking all scores is faster than gathering.
-        is_single = inputs.n_classes == 1
-        return (
-            RatedItems(scores, own, negative)
-            if is_single
-            else LabelledItems(scores, own, negative, inputs.target, mass)
-        )
+        if inputs.n_classes == 1:  # masking all scores is faster than gathering
+            return RatedItems(scores, own, negative)
+        return LabelledItems(scores, own, negative, inputs.target, mass)
     mass = mass.to(scores.dtype).unsqueeze(1)
     positive = mass * own
     return RatedItems(scores, positive, mass - positive)

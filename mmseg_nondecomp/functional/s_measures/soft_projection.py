@@ -1,10 +1,4 @@
-r"""The Euclidean projection of the reparameterised S-measures with a temperature.
-
-Reference:
-    S. N. Ravi, A. Venkatesh, G. M. Fung, V. Singh: Optimizing nondecomposable data dependent regularizers via
-    Lagrangian reparameterization offers significant performance and efficiency gains. AAAI 2020, section 7.6.
-    https://arxiv.org/abs/1909.12398
-"""
+"""The projection of the S-measures with a temperature: section 7.6 of the paper that `problem` cites."""
 
 from typing import Any
 
@@ -48,8 +42,7 @@ def soft_project_tau(tau: Tensor, eps: Tensor, temperature: float) -> tuple[Tens
         infinity is NaN.
 
     Raises:
-        TypeError: If an input is of a wrong type.
-        ValueError: If the shapes do not fit, or the temperature is not above 0.
+        ValueError: If the shapes do not fit, or the temperature is not above 0; TypeError if a type does not fit.
 
     Example:
         >>> soft_project_tau(torch.tensor([4.0, 4.0, 0.5, -1.0]), torch.tensor(1.0), 0.1)
