@@ -16,7 +16,6 @@ from torch import Tensor
 from mmseg_nondecomp.functional._inputs import Classes, check_class_weight
 
 WIDTH = 1e-7  # distance from 0 and 1 down to which cells become finer
-
 LARGEST = 1e9  # scores beyond this share a cell, and so do those below its opposite
 
 

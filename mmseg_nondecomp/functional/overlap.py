@@ -51,16 +51,9 @@ def soft_iou(
 ) -> Tensor:
     """Compute the soft Jaccard loss, or with weights the Tversky loss, averaged over classes.
 
-    Args:
-        probs: Probabilities, of shape [N, C, *]. With C = 1, those of the foreground, which is label 1.
-        target: Class indices, of shape [N, *], or soft labels, or several labels, of shape [N, C, *].
-        classes: The classes that are averaged, as in `lovasz_softmax`. The loss of an absent class is 1 as soon as any
-            pixel gives it a probability.
-        per_image: Whether each image is a set.
-        ignore_index: The label of the pixels to ignore.
-        class_weight: Weights of the classes in the mean.
-        alpha: The weight of false positives, at least 0.
-        beta: The weight of false negatives, at least 0. With 0.5 for both it is the Dice loss.
+    Arguments are those of `lovasz_softmax`, with ``alpha`` and ``beta`` instead of ``bins``: the weights of false
+    positives and of false negatives, at least 0. With 0.5 for both it is the Dice loss. The loss of an absent class is
+    1 as soon as any pixel gives it a probability.
 
     Returns:
         A scalar in [0, 1]; 0, attached to the graph, if no class counts.

@@ -194,11 +194,7 @@ class SetLoss(RegisteredLoss):
 
 def is_logged() -> bool:
     """Return whether a Runner of MMEngine trains, so that measures of a loss are logged."""
-    if not HAS_MMENGINE or is_compiling():
-        return False
-    from mmengine.logging import MessageHub
-
-    return MessageHub.get_current_instance().get_info('loop_stage') == 'train'
+    return HAS_MMENGINE and not is_compiling() and _message_hub().get_info('loop_stage') == 'train'
 
 
 def is_traced_in_training() -> bool:
@@ -213,17 +209,16 @@ def is_traced_in_training() -> bool:
 
 def training_iteration() -> int | None:
     """Return the iteration of the Runner that trains; None where there is none."""
-    if not is_logged():
-        return None
-    from mmengine.logging import MessageHub
-
-    return MessageHub.get_current_instance().get_info('iter')
+    return _message_hub().get_info('iter') if is_logged() else None
 
 
 def log_scalar(name: str, value: Tensor) -> None:
     """Log a number as ``train/<name>`` in MMEngine's log and visualisers while a Runner trains; else do nothing."""
-    if not is_logged():
-        return
+    if is_logged():
+        _message_hub().update_scalar(f'train/{name}', value.detach())
+
+
+def _message_hub() -> Any:
     from mmengine.logging import MessageHub
 
-    MessageHub.get_current_instance().update_scalar(f'train/{name}', value.detach())
+    return MessageHub.get_current_instance()

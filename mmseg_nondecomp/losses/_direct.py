@@ -25,7 +25,6 @@ MAX_EXCHANGED = 2**17
 """Largest number of items of all processes that are exchanged one by one; beyond, their histogram is."""
 
 BINS = 2**14  # number of cells of that histogram; near a score s they are about s / 200 wide
-
 LARGEST_SCORE = 1e30  # finite score that replaces infinity in means and in the activation
 
 
@@ -54,9 +53,7 @@ class DirectLoss(SetLoss):
 
     has_terms = False
     one_vs_rest = True
-    custom_cls_channels = True
-    custom_activation = True
-    custom_accuracy = True
+    custom_cls_channels = custom_activation = custom_accuracy = True
     shown = ('epsilon', 'mode', 'per_class', 'scope')
 
     def __init__(
@@ -87,8 +84,7 @@ class DirectLoss(SetLoss):
     def read(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Inputs:
         """Return the tensors of a call; the class of a single channel is label 0 of items and label 1 of maps."""
         check_tensor('pred', pred)
-        zero_is_class = pred.dim() == 2
-        inputs = read_inputs(pred, target, weight, ignore_index, self.one_vs_rest, zero_is_class)
+        inputs = read_inputs(pred, target, weight, ignore_index, self.one_vs_rest, zero_is_class=pred.dim() == 2)
         if inputs.weight is not None:
             check_zero_or_one('weight', inputs.weight)
         return inputs

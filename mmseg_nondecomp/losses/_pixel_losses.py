@@ -66,11 +66,9 @@ def pixel_losses(inputs: Inputs, pixel_loss: str | nn.Module, class_weight: Tens
 
 
 class RegisteredPixelLoss(nn.Module):
-    """An elementwise loss of MMSegmentation, or one with its call form.
+    """An elementwise loss of MMSegmentation, or one with its call form, by a config such as ``dict(type='FocalLoss')``.
 
-    Args:
-        cfg: The config of the loss, such as ``dict(type='FocalLoss', gamma=1.0)``.
-        class_weight: Must be None: such a loss takes its own in ``cfg``.
+    ``class_weight`` has to be None: such a loss takes its own in ``cfg``.
     """
 
     def __init__(self, cfg: dict[str, Any], class_weight: Sequence[float] | None = None) -> None:

@@ -30,8 +30,7 @@ class LovaszHingeLoss(LovaszLoss):
         classes: With several decisions, those that are averaged.
         bins: The resolution of the errors without sorting: about 8 / bins of the logit. ``None`` sorts.
         memory: The number of past mini-batches that belong to the set beside the present one.
-        common: ``scope``, ``class_weight``, ``use_sigmoid``, ``loss_weight`` and ``loss_name``, as for
-            :class:`mmseg_nondecomp.losses.SetLoss`.
+        **common: The arguments of :class:`mmseg_nondecomp.losses.SetLoss`.
 
     Example:
         >>> import torch

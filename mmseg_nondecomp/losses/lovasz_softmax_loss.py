@@ -22,8 +22,7 @@ class LovaszSoftmaxLoss(LovaszLoss):
         memory: The number of past mini-batches that belong to the set beside the present one: with one image a
             mini-batch, the loss is then an estimate of the IoU of the data set. Gradients shrink with the share of the
             present mini-batch.
-        common: ``scope``, ``class_weight``, ``use_sigmoid``, ``loss_weight`` and ``loss_name``, as for
-            :class:`mmseg_nondecomp.losses.SetLoss`.
+        **common: The arguments of :class:`mmseg_nondecomp.losses.SetLoss`.
 
     Example:
         >>> import torch

@@ -50,7 +50,7 @@ class SmoothTopKLoss(TopKLoss):
         k_weights: Sequence[float] | None = None,
         **common: Any,
     ) -> None:
-        super().__init__(k, margin, k_weights, **common)
+        super().__init__(k, margin, k_weights=k_weights, **common)
         check_temperature(tau)
         self.tau = tau
 

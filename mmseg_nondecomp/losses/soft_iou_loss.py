@@ -22,8 +22,7 @@ class SoftIoULoss(JaccardLoss):
         classes: The classes that are averaged: those ``'present'`` in the set, ``'all'``, or a list of indices.
         alpha: The weight of false positives (Tversky), at least 0.
         beta: The weight of false negatives, at least 0. With 0.5 for both it is the Dice loss.
-        common: ``scope``, ``class_weight``, ``use_sigmoid``, ``loss_weight`` and ``loss_name``, as for
-            :class:`mmseg_nondecomp.losses.SetLoss`.
+        **common: The arguments of :class:`mmseg_nondecomp.losses.SetLoss`.
 
     Example:
         >>> import torch

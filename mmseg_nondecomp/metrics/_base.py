@@ -28,14 +28,9 @@ class UnitMetric(Metric):
         self.add_state('of_doubles', torch.zeros((), dtype=torch.long), dist_reduce_fx='max')
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plot a value, or several, with Matplotlib.
+        """Plot a value of ``forward`` or ``compute``, or a list of them, with Matplotlib; return figure and axis.
 
-        Args:
-            val: A value of ``forward`` or ``compute``, or a list of such values; by default that of ``compute``.
-            ax: The axis to plot into; by default a new one.
-
-        Returns:
-            The figure and the axis.
+        By default it is the value of ``compute``, in a new axis.
 
         Example:
             >>> from mmseg_nondecomp.metrics import SoftJaccardIndex

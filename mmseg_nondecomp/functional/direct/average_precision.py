@@ -19,7 +19,6 @@ from mmseg_nondecomp.functional.direct._gradient import comparison, one_problem,
 from mmseg_nondecomp.functional.direct._rankings import best_rankings
 
 LOWEST = -1e100  # finite score that replaces -inf
-
 TOLERANCE = 1e-9  # upper bound on the rounding error of a sum of gradients that is 0
 
 

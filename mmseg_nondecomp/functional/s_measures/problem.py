@@ -42,7 +42,6 @@ from mmseg_nondecomp.functional._inputs import check_integer, check_number, chec
 MEASURES = ('f_beta', 'precision_at_recall', 'recall_at_precision', 'auc_roc', 'auc_pr')
 
 MAX_MULTIPLIER = 1e4  # upper bound on multipliers; a constraint still violated there is treated as infeasible
-
 NO_POSITIVES = 0.01  # fewer predicted positives for each positive count as none
 
 
@@ -119,12 +118,9 @@ class RateProblem(NamedTuple):
 def rate_problem(measure: str, beta: float = 1.0, target: float | None = None, anchors: int = 10) -> RateProblem:
     """Return the problem of a measure, one of `MEASURES`.
 
-    Args:
-        measure: The name of the measure.
-        beta: Weight of the recall relative to the precision in F_β.
-        target: The recall or the precision of the constraint.
-        anchors: Number of operating points of an area, in the middles of as many equal parts of [0, 1]: of false
-            positive rates for ROC, of precisions for PR.
+    ``beta`` is the weight of the recall relative to the precision in F_β, ``target`` the recall or the precision of the
+    constraint. The operating points of an area are the middles of as many equal parts of [0, 1] as there are
+    ``anchors``: of false positive rates for ROC, of precisions for PR.
     """
     check_option('measure', measure, MEASURES)
     check_number('beta', beta, '(0, inf)')

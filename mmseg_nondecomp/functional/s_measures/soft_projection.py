@@ -10,7 +10,6 @@ from mmseg_nondecomp.functional._inputs import check_number
 from mmseg_nondecomp.functional.s_measures.projection import check_tau, project_tau
 
 MAX_STEPS = 200  # upper bound on Newton's steps, far more than a root needs
-
 ROUNDING = 1e-15
 
 

@@ -8,13 +8,9 @@ The derivative is the same recursion from the other end. With :math:`g_j = \part
 .. math:: T_j(i) = g_j + \sum_{i' > i} e_{i'} T_{j+1}(i'), \qquad
    \frac{\partial L}{\partial e_i} = \sum_j T_j(i)\, P_{j-1}(i - 1).
 
-Nothing is subtracted, so no digits are lost, unlike in the recursion of the paper (section 3.3). For numbers of any
-range, the k largest are set apart and the others are measured in units of the k-th: a sum of their products that is too
-small for the data type is negligible beside the products of the k largest.
-
-Reference:
-    L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018.
-    https://arxiv.org/abs/1802.07595
+Nothing is subtracted, so no digits are lost, unlike in the recursion of the paper that `smooth` cites (section 3.3).
+For numbers of any range, the k largest are set apart and the others are measured in units of the k-th: a sum of their
+products that is too small for the data type is negligible beside the products of the k largest.
 """
 
 import math

@@ -16,7 +16,7 @@ def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
        = \frac{\partial \log \sigma_k(e^s)}{\partial s_i}
 
     With k = 1 it is the softmax. Average these probabilities over the crops of an image for a model trained with
-    `smooth_topk_loss`, with its scores divided by ``k * tau``.
+    `smooth_topk_loss`, with its scores divided by ``k * tau``. They are in appendix C of its paper.
 
     Args:
         scores: The scores, of shape [..., C]; -inf for labels that do not exist.
@@ -28,9 +28,6 @@ def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
 
     Raises:
         ValueError: If ``k`` is not from 1 to C - 1.
-
-    Reference:
-        Berrada, Zisserman, Kumar: Smooth loss functions for deep top-k classification. ICLR 2018, appendix C.
 
     Example:
         >>> topk_marginals(torch.tensor([2.0, 1.0, 0.0]), k=2, normalize=False)
