@@ -84,17 +84,13 @@ def read_inputs(
 ) -> Inputs:
     """Check the tensors of a call and return them in the common layout.
 
-    Labels that are no class and soft labels outside [0, 1] are found on the CPU only; CUDA's own check is late.
+    Predictions [N, C, *] are floating point, targets class indices [N, *] or soft labels [N, C, *]. A weight of 0
+    removes an item, and so does the label ``ignore_index``: by default 255, where it cannot be a class. With
+    ``one_vs_rest`` each channel is a decision of its own; the label C is then no class: the background. A single
+    channel always decides between two labels. Its class is label 1, or with ``zero_is_class`` label 0, as in
+    MMDetection. Error messages give ``pred`` its ``name``.
 
-    Args:
-        pred: Predictions of shape [N, C, *], floating point.
-        target: Class indices of shape [N, *], or soft labels of shape [N, C, *].
-        weight: A factor for each item, of shape [N, *]; 0 removes the item.
-        ignore_index: The label that removes an item. None: 255, where it cannot be a class.
-        one_vs_rest: Whether each channel is a decision of its own. The label C is then no class: the background. A
-            single channel always decides between two labels.
-        zero_is_class: With a single channel, whether its class is label 0, as in MMDetection, or label 1.
-        name: The name of ``pred`` in error messages.
+    Labels that are no class and soft labels outside [0, 1] are found on the CPU only; CUDA's own check is late.
     """
     n_classes = number_of_classes(pred, name)
     valid = _valid_items(pred, target, weight, ignore_index, n_classes + (one_vs_rest or n_classes == 1), name)

@@ -19,14 +19,9 @@ class DualAscentHook(Hook):
     """Steps all `SMeasureLoss` of a model, their multipliers on a schedule of their own.
 
     In each iteration margins, thresholds and τ take a step of descent, as the network does. At the end of each interval
-    the τ of the examples since the last one are projected and the multipliers take a step of ascent:
-
-    ==================================  ==========================================================
-    ``interval=1``                      in each iteration: the "full projections" of the paper, and
-                                        the default of the loss without this hook
-    ``interval=100``                    in every hundredth iteration
-    ``interval=1, by_epoch=True``       at the end of each epoch, as in the paper's algorithm 1
-    ==================================  ==========================================================
+    the τ of the examples since the last one are projected and the multipliers take a step of ascent. ``interval=1``
+    stands for the "full projections" of the paper, and is the default of the loss without this hook;
+    ``interval=1, by_epoch=True`` is the paper's algorithm 1.
 
     In loops other than MMEngine's ``EpochBasedTrainLoop``, such as MMSegmentation's ``IterBasedTrainLoop``, an epoch
     ends when all processes together have drawn as many examples as the data set has.
@@ -51,8 +46,7 @@ class DualAscentHook(Hook):
     def __init__(self, interval: int = 1, by_epoch: bool = False) -> None:
         check_integer('interval', interval, lowest=1)
         check_flag('by_epoch', by_epoch)
-        self.interval = interval
-        self.by_epoch = by_epoch
+        self.interval, self.by_epoch = interval, by_epoch
         self.losses: list[SMeasureLoss] = []
 
     def before_train(self, runner: Runner) -> None:

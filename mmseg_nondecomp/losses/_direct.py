@@ -35,14 +35,6 @@ class Problems(NamedTuple):
     is_positive: Tensor  # whether an item is a positive, bool of shape [R, S, n]
     valid: Tensor  # whether an item counts, in all problems of a set alike, bool of shape [R, S, n]
 
-    def in_one_set(self) -> 'Problems':
-        """Return the problems with the items of all sets."""
-        return Problems(*(part.movedim(0, 1).flatten(1).unsqueeze(0) for part in self))
-
-    def as_one_problem(self) -> 'Problems':
-        """Return each set as one problem: that of all pairs of an item and a class."""
-        return Problems(*(part.flatten(1).unsqueeze(1) for part in self))
-
 
 class DirectLoss(SetLoss):
     """A loss of one-vs-rest problems with the gradient of direct loss minimisation.

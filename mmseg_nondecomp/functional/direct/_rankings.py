@@ -48,7 +48,7 @@ DIRECTIONS = ('positive', 'negative')
 
 
 def loss_augmented_ranking(pos: Tensor, neg: Tensor, epsilon: float, direction: str = 'positive') -> Tensor:
-    r"""Return the number of negatives ranked above each positive, in descending order of the positives' scores.
+    r"""Return how many negatives are above each positive, int64 [P], in descending order of the positives' scores.
 
     The positive direction, :math:`F + \epsilon L`, costs a sort; the negative one, :math:`F - \epsilon L`, grows with
     the number of pairs of a positive and a negative above it. Beyond 2^28 of them negatives move in blocks of
@@ -59,9 +59,6 @@ def loss_augmented_ranking(pos: Tensor, neg: Tensor, epsilon: float, direction: 
         neg: The scores of the negatives, of shape [N], in any order.
         epsilon: The weight of the loss, not negative.
         direction: ``'positive'`` for the worse ranking, ``'negative'`` for the better one.
-
-    Returns:
-        The counts, int64 of shape [P].
 
     Raises:
         ValueError: If a shape, ``epsilon`` or ``direction`` does not fit; TypeError if scores are not floating point.

@@ -98,11 +98,10 @@ def sorted_losses(inputs: Inputs, top: float, per_image: bool) -> ClassLosses:
 
 
 class _Sorted(torch.autograd.Function):
-    """The extension of each class in each set, by sorting its errors."""
+    """The extension [R, C] of each class in each set of scores [R, C, P], by sorting its errors."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, target: Tensor, mass: Tensor, top: float) -> Tensor:
-        """Return the losses [R, C] of scores [R, C, P]."""
         n_classes = scores.shape[1]
         if scores.device.type == 'cpu' and not is_compiling():  # one row is sorted faster than many
             slopes, losses = torch.empty_like(scores), scores.new_empty(scores.shape[:2])
@@ -119,7 +118,6 @@ class _Sorted(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        """Return the slopes times the gradient."""
         (slopes,) = ctx.saved_tensors
         return slopes * gradient.unsqueeze(2), None, None, None
 

@@ -35,14 +35,12 @@ def check_degree(k: int) -> None:
 def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
     r"""Compute the logarithms of :math:`\sigma_0, \dots, \sigma_k` of :math:`e^x`.
 
-    Cost and memory grow with n k. The result can be differentiated repeatedly.
+    Cost and memory grow with n k. The result, of shape [..., k + 1], can be differentiated repeatedly. It is -inf for
+    degrees above the number of non-zero numbers.
 
     Args:
         x: Logarithms of the numbers, of shape [..., n]; -inf for a number 0.
         k: The highest degree, at least 0.
-
-    Returns:
-        The logarithms, of shape [..., k + 1]; -inf for degrees above the number of non-zero numbers.
 
     Raises:
         ValueError: If ``k`` is negative, or above 1000 with as many numbers.

@@ -15,16 +15,14 @@ def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
     .. math:: p_i = \frac{e^{s_i} \sigma_{k-1}(e^{s_{\setminus i}})}{\sigma_k(e^s)}
        = \frac{\partial \log \sigma_k(e^s)}{\partial s_i}
 
-    With k = 1 it is the softmax. Average these probabilities over the crops of an image for a model trained with
-    `smooth_topk_loss`, with its scores divided by ``k * tau``. They are in appendix C of its paper.
+    It has the shape of the scores and can be differentiated. With k = 1 it is the softmax. Average these probabilities
+    over the crops of an image for a model trained with `smooth_topk_loss` (they are in appendix C of its paper), with
+    its scores divided by ``k * tau``.
 
     Args:
         scores: The scores, of shape [..., C]; -inf for labels that do not exist.
         k: The size of the set, from 1 to C - 1.
         normalize: Whether to divide by k, for a sum of 1 instead of k.
-
-    Returns:
-        The probabilities, of the shape of the scores. They can be differentiated.
 
     Raises:
         ValueError: If ``k`` is not from 1 to C - 1.

@@ -69,10 +69,8 @@ def smooth_topk_loss(
         margin: The margin :math:`\Delta`.
         weight: A factor for each item, of shape [N, *]; 0 removes the item.
         ignore_index: The label that removes an item. By default 255, where it cannot be a class.
-        reduction: ``'mean'`` over the items that count, ``'sum'``, or ``'none'``.
-
-    Returns:
-        A scalar, or the losses of shape [N, *]. 0, attached to the graph, if no item counts.
+        reduction: ``'mean'`` over the items that count (0, attached to the graph, if none does), ``'sum'``, or
+            ``'none'`` for the losses of shape [N, *].
 
     Example:
         >>> scores = torch.tensor([[3.0, 2.0, 1.0, 0.0], [3.0, 2.0, 1.0, 0.0]])
