@@ -113,8 +113,7 @@ def score_cells(scores: Tensor, bins: int) -> Tensor:
 def count_scores(scores: Tensor, is_positive: Tensor, valid: Tensor, bins: int) -> Tensor:
     """Return the number of negatives and of positives in each cell, int64 of shape [K, 2, bins + 1], for scores [K, n].
 
-    The masks of positives and of items that count have the shape of the scores. The last cell is for scores without an
-    order.
+    The masks of positives and of items that count are [K, n], too. The last cell is for scores without an order.
     """
     place = score_cells(scores, bins) + is_positive * (bins + 1)
     counts = torch.zeros(len(scores), 2 * (bins + 1), dtype=torch.long, device=scores.device)

@@ -45,12 +45,8 @@ NEWTON_STEPS = 5
 """Number of Newton steps: three reach rounding error on the losses of a network; adversarial sets with ``m`` just above
 an integer need five for the last 1e-6."""
 
-LARGEST_EXPONENT = 7
-"""Largest exponent for which powers of float32 numbers, and their sums, are in the range of float64."""
-
-N_CELLS = 2040
-"""Number of cells of the non-negative finite float32 numbers: they agree in exponent and three bits of mantissa."""
-
+LARGEST_EXPONENT = 7  # largest exponent for which powers of float32 numbers, and their sums, are in range of float64
+N_CELLS = 2040  # number of cells of the non-negative finite float32 numbers: they agree in exponent and 3 mantissa bits
 SMALLEST = 1e-300  # a positive number to divide by instead of 0
 
 
@@ -69,15 +65,12 @@ class PoolingWeights(NamedTuple):
 
 
 def max_pooling_weights(losses: Tensor, p: float, m: float) -> Tensor:
-    r"""Compute the weights :math:`w^*` that maximise :math:`w \cdot \ell`, without gradient.
+    r"""Compute the weights :math:`w^*` [n] that maximise :math:`w \cdot \ell`, float32 or better, without gradient.
 
     Args:
         losses: Non-negative losses of ``n`` items, of shape [n].
         p: The norm, from 1 (peaked) to infinity (uniform).
         m: The least number of items that carry weight, real, from 1 to ``n``. With ``p = 1``, equal losses share.
-
-    Returns:
-        The weights, of shape [n], in the dtype of ``losses`` (float32 for half precision).
 
     Raises:
         ValueError: If a shape or a value is out of range, or a loss is negative or NaN; TypeError for a wrong dtype.
@@ -104,10 +97,8 @@ def loss_max_pooling(losses: Tensor, p: float = 1.3, ratio: float = 0.25, mask: 
         losses: Non-negative losses of any shape.
         p: The norm, from 1 (peaked) to infinity (the plain mean).
         ratio: The least share of the items that carries weight, in (0, 1].
-        mask: Which items belong to the set (bool, of the shape of ``losses``); all when omitted.
-
-    Returns:
-        A scalar; 0, attached to the graph, if the set is empty.
+        mask: Which items belong to the set (bool, of the shape of ``losses``); all when omitted. The loss of an
+            empty set is 0, attached to the graph.
 
     Raises:
         ValueError: If a shape or a value is out of range, or a loss is negative or NaN; TypeError for a wrong dtype.

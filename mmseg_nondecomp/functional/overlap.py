@@ -51,12 +51,9 @@ def soft_iou(
 ) -> Tensor:
     """Compute the soft Jaccard loss, or with weights the Tversky loss, averaged over classes.
 
-    Arguments are those of `lovasz_softmax`, with ``alpha`` and ``beta`` instead of ``bins``: the weights of false
-    positives and of false negatives, at least 0. With 0.5 for both it is the Dice loss. The loss of an absent class is
-    1 as soon as any pixel gives it a probability.
-
-    Returns:
-        A scalar in [0, 1]; 0, attached to the graph, if no class counts.
+    Arguments and result are those of `lovasz_softmax`, with ``alpha`` and ``beta`` instead of ``bins``: the weights of
+    false positives and of false negatives, at least 0. With 0.5 for both it is the Dice loss. The loss of an absent
+    class is 1 as soon as any pixel gives it a probability.
 
     Raises:
         ValueError: If a shape or a value is out of range; TypeError if a dtype does not fit.

@@ -3,8 +3,6 @@
 It is section 4 of the paper that :mod:`mmseg_nondecomp.functional.s_measures.problem` cites.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any

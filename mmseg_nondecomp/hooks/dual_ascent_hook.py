@@ -1,7 +1,5 @@
 """Schedule of the projections and multipliers of an `SMeasureLoss`."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -20,16 +18,15 @@ class DualAscentHook(Hook):
 
     In each iteration margins, thresholds and τ take a step of descent, as the network does. At the end of each interval
     the τ of the examples since the last one are projected and the multipliers take a step of ascent. ``interval=1``
-    stands for the "full projections" of the paper, and is the default of the loss without this hook;
-    ``interval=1, by_epoch=True`` is the paper's algorithm 1.
+    stands for the "full projections" of the paper (see :mod:`mmseg_nondecomp.functional.s_measures.problem`), and is
+    the default of the loss without this hook; ``interval=1, by_epoch=True`` is the paper's algorithm 1.
 
     In loops other than MMEngine's ``EpochBasedTrainLoop``, such as MMSegmentation's ``IterBasedTrainLoop``, an epoch
     ends when all processes together have drawn as many examples as the data set has.
 
     With accumulated gradients, each iteration is still a step. With ``interval`` at the number of accumulated
     iterations, multipliers step together with the network. A step precedes the checkpoint of its iteration. A training
-    that is not resumed starts with new multipliers, also with ``load_from``. The paper is that which
-    :mod:`mmseg_nondecomp.functional.s_measures.problem` cites.
+    that is not resumed starts with new multipliers, also with ``load_from``.
 
     Args:
         interval: Iterations, or epochs, from one ascent to the next.

@@ -74,7 +74,7 @@ class RegisteredLoss(nn.Module):
         ignore_index: int | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        """Compute the loss, in the call form of any of the three toolboxes.
+        """Compute the loss, in the call form of any toolbox: a scalar; 0, attached to the graph, if no item counts.
 
         Args:
             pred: Logits, or the scores of items, of shape [N, C, *].
@@ -86,9 +86,6 @@ class RegisteredLoss(nn.Module):
                 averaged, or summed with ``'sum'``. A measure of all items together has no terms.
             ignore_index: The label that removes an item from the set. By default 255, where it cannot be a class.
             **kwargs: Arguments that a head passes to losses of other kinds.
-
-        Returns:
-            A scalar; 0, attached to the graph, if no item counts.
         """
         self._check_reduction(reduction_override)
         inputs = self.read(pred, target, weight, ignore_index)

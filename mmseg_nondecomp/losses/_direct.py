@@ -21,9 +21,7 @@ from mmseg_nondecomp.functional.direct._gradient import MODES
 from mmseg_nondecomp.losses._base import SetLoss, Value
 from mmseg_nondecomp.losses._distributed import lengths_by_process, rows_by_process, sum_over
 
-MAX_EXCHANGED = 2**17
-"""Largest number of items of all processes that are exchanged one by one; beyond, their histogram is."""
-
+MAX_EXCHANGED = 2**17  # largest number of items of all processes exchanged one by one; beyond, their histogram is
 BINS = 2**14  # number of cells of that histogram; near a score s they are about s / 200 wide
 LARGEST_SCORE = 1e30  # finite score that replaces infinity in means and in the activation
 
@@ -39,8 +37,7 @@ class Problems(NamedTuple):
 class DirectLoss(SetLoss):
     """A loss of one-vs-rest problems with the gradient of direct loss minimisation.
 
-    It defines its own channels, activation and accuracy for MMDetection's box heads. The arguments are those of
-    `DirectAPLoss`.
+    It defines channels, activation and accuracy for MMDetection's box heads. The arguments are those of `DirectAPLoss`.
     """
 
     has_terms = False
@@ -173,7 +170,6 @@ def by_cells(own: Problems) -> Problems:
     sums = over(sums.scatter_add_(1, cells, torch.where(valid, exact, 0)))
     means = (sums / of_all.sum(1).clamp(min=1)).to(scores.dtype)
     means[:, -1] = torch.nan  # scores without an order
-
     of_others = (of_all - counts).flatten(1)
     n_others = int(of_others.sum(1).max())
     place = torch.arange(of_others.shape[1], device=scores.device).repeat(len(scores), 1)

@@ -73,10 +73,7 @@ class JaccardLoss(SetLoss):
 
 
 class LovaszLoss(JaccardLoss):
-    """The Lovász extension of the Jaccard loss of each class, by sorting or by histograms.
-
-    The arguments are documented in `LovaszSoftmaxLoss`.
-    """
+    """The Lovász extension of the Jaccard loss of each class, with the arguments of `LovaszSoftmaxLoss`."""
 
     cells: type[Cells]  # cells of the histogram
 

@@ -14,10 +14,7 @@ from mmseg_nondecomp.losses._base import RegisteredLoss, Value
 
 
 class TopKLoss(RegisteredLoss):
-    """Loss that is 0 where the label is among the k highest scores by a margin; with several k, a weighted mean.
-
-    Subclasses define `losses`.
-    """
+    """Loss that is 0 where the label is among the k highest scores by a margin; with several k, a weighted mean."""
 
     default_name = 'loss_topk'
     averages_terms = True

@@ -43,9 +43,8 @@ class DirectAPLoss(DirectLoss):
 
     Example:
         >>> import torch
-        >>> loss = DirectAPLoss()
         >>> scores = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
-        >>> loss(scores, torch.tensor([2, 0, 1]))  # label 2 is the background
+        >>> DirectAPLoss()(scores, torch.tensor([2, 0, 1]))  # label 2 is the background
         tensor(0.2500, grad_fn=<MulBackward0>)
 
         In an MMDetection config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::

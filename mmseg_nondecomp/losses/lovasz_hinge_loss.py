@@ -34,10 +34,9 @@ class LovaszHingeLoss(LovaszLoss):
 
     Example:
         >>> import torch
-        >>> loss = LovaszHingeLoss(scope='image')
         >>> logits = torch.zeros(2, 1, 8, 8, requires_grad=True)
         >>> label = torch.zeros(2, 8, 8, dtype=torch.long)
-        >>> loss(logits, label)
+        >>> LovaszHingeLoss(scope='image')(logits, label)
         tensor(1., grad_fn=<MulBackward0>)
     """
 

@@ -26,10 +26,9 @@ class LovaszSoftmaxLoss(LovaszLoss):
 
     Example:
         >>> import torch
-        >>> loss = LovaszSoftmaxLoss()
         >>> logits = torch.zeros(2, 4, 8, 8, requires_grad=True)
         >>> label = torch.zeros(2, 8, 8, dtype=torch.long)
-        >>> loss(logits, label)
+        >>> LovaszSoftmaxLoss()(logits, label)
         tensor(0.7500, grad_fn=<MulBackward0>)
 
         In an MMSegmentation config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::

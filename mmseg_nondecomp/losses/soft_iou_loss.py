@@ -26,10 +26,9 @@ class SoftIoULoss(JaccardLoss):
 
     Example:
         >>> import torch
-        >>> loss = SoftIoULoss()
         >>> logits = torch.zeros(2, 4, 8, 8, requires_grad=True)
         >>> label = torch.zeros(2, 8, 8, dtype=torch.long)
-        >>> loss(logits, label)
+        >>> SoftIoULoss()(logits, label)
         tensor(0.7500, grad_fn=<MulBackward0>)
     """
 

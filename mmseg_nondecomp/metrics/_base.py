@@ -12,15 +12,13 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 class UnitMetric(Metric):
     """A metric with values from 0 to 1, in float64 if it was given scores of float64 and in float32 otherwise.
 
-    Everything that a value depends on is in the states: only these are shared within a collection, saved and
-    synchronised.
+    All that a value depends on is in the states: only these are shared within a collection, saved and synchronised.
     """
 
     full_state_update = False
     higher_is_better = True
     plot_lower_bound = 0.0
     plot_upper_bound = 1.0
-
     of_doubles: Tensor
 
     def __init__(self, **kwargs: Any) -> None:

@@ -11,10 +11,7 @@ from mmseg_nondecomp.metrics.functional._jaccard import check_jaccard_arguments,
 
 
 class JaccardMetric(UnitMetric):
-    """One minus a Jaccard loss of each class, averaged over classes.
-
-    Inputs and arguments are documented in `LovaszJaccardIndex`.
-    """
+    """One minus a Jaccard loss, averaged over classes. Inputs and arguments are those of `LovaszJaccardIndex`."""
 
     is_differentiable = True
     plot_legend_name = 'Class'

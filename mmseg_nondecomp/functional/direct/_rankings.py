@@ -43,7 +43,6 @@ from torch import Tensor
 from mmseg_nondecomp.functional._inputs import check_floating_point, check_number, check_option
 
 MAX_CELLS = 2**28  # upper limit on the size of the table of the negative update: 256 MB
-
 DIRECTIONS = ('positive', 'negative')
 
 

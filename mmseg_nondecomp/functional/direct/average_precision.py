@@ -25,20 +25,17 @@ TOLERANCE = 1e-9  # upper bound on the rounding error of a sum of gradients that
 def direct_ap_loss(
     scores: Tensor, target: Tensor, epsilon: float = 0.1, mode: str = 'positive', weight: Tensor | None = None
 ) -> Tensor:
-    r"""Compute one minus the average precision, with the direct-loss gradient.
+    r"""Compute one minus the average precision, a scalar, with the direct-loss gradient.
 
     Args:
         scores: The scores, of shape [n].
-        target: 1 for positives, 0 for negatives, of shape [n].
+        target: 1 for positives, 0 for negatives, of shape [n]. Without either the loss is 0, attached to the graph.
         epsilon: The weight of the loss in the ranking that is compared.
         mode: The update. ``'positive'`` and ``'negative'`` are the directions of the paper: away from a worse ranking,
             towards a better one. ``'hinge'`` is the structured hinge loss, :math:`\max (F + L)` less the score of the
             perfect ranking, and ``'perceptron'`` is it without the L; they have no epsilon, and their value is not
             1 - AP but the bound that they minimise.
         weight: 0 for items that do not count, 1 for others, of shape [n].
-
-    Returns:
-        A scalar; 0, attached to the graph, if there are no positives or no negatives.
 
     Raises:
         ValueError: If a shape, a label or a parameter is out of range; TypeError if its type does not fit.

@@ -41,20 +41,16 @@ from mmseg_nondecomp.functional._averaging import ClassLosses
 from mmseg_nondecomp.functional._inputs import Inputs, at_least_float32, check_floating_point, check_zero_or_one
 
 NOTHING = 1e-100  # a mass that is negligible beside any other and whose square is a normal number
-
-CELLS_AT_A_TIME = 1 << 15
-"""Number of cells that a CPU processes at a time, so that intermediate results stay in its cache."""
+CELLS_AT_A_TIME = 1 << 15  # number of cells that a CPU processes at a time: intermediate results stay in its cache
 
 
 def lovasz_extension(errors: Tensor, foreground: Tensor) -> Tensor:
     r"""Compute the Lovász extension :math:`\bar\Delta` of the Jaccard loss. Its gradient is :math:`g`.
 
     Args:
-        errors: Non-negative errors of the pixels of a class, of shape [..., P]; each row is a set of its own.
-        foreground: Which pixels belong to the class (bool, or 0 and 1), of the same shape.
-
-    Returns:
-        The extension, of shape [...]; where no pixel belongs to the class, the largest error.
+        errors: Non-negative errors of the pixels of a class, of shape [..., P]; each row is a set with an extension.
+        foreground: Which pixels belong to the class (bool, or 0 and 1), of the same shape. The extension of a row
+            without any is the largest error.
 
     Raises:
         ValueError: If the shapes differ, ``foreground`` is neither 0 nor 1, or an error is negative.
@@ -147,8 +143,8 @@ def _loss_and_slope(scores: Tensor, label: Tensor, mass: Tensor, top: float) -> 
 def shares_by_sorting(errors: Tensor, foreground: Tensor, background: Tensor) -> Tensor:
     """Compute the gradient of the extension with respect to errors [..., P], among which a NaN may be.
 
-    ``foreground`` has the mass, int32 or float64, of the pixels that belong to the class, and 0 elsewhere;
-    ``background`` has that of the others.
+    ``foreground`` has the mass of the pixels of the class, ``background`` that of others, int32 or float64; 0
+    elsewhere.
     """
     if errors.dtype == torch.float64:  # quotients of integers are float32
         foreground, background = foreground.double(), background.double()
@@ -187,8 +183,7 @@ def shares_in_order(foreground: Tensor, background: Tensor) -> Tensor:
 def shares_of_cells(mass: Tensor) -> Tensor:
     """Compute the step of each cell of a histogram, shared out along the straight path, per unit of mass.
 
-    ``mass`` [..., 2, T] has the background and the foreground in each cell, errors ascending; so have the shares,
-    float64.
+    Mass and shares are [..., 2, T], the background first, errors ascending; shares are float64.
     """
     rows = mass.reshape(-1, *mass.shape[-2:])
     n_rows = max(1, CELLS_AT_A_TIME // mass.shape[-1])

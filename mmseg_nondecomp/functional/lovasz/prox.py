@@ -91,8 +91,7 @@ class MoreauEnvelope(torch.autograd.Function):
 def envelopes(inputs: Inputs, top: float, per_image: bool, lam: float) -> ClassLosses:
     r"""Compute the Moreau envelope of the Lovász hinge of each class in each set; with ``per_image``, an image is one.
 
-    Scores are one more than the logits, targets and weights 0 and 1; ``lam`` is the weight :math:`\lambda` of the
-    distance.
+    Scores are one more than the logits, targets and weights 0 and 1; ``lam`` is the :math:`\lambda` of the distance.
     """
     if inputs.is_soft and not bool(((inputs.target == 0) | (inputs.target == 1)).all()):
         raise ValueError('Parameter `target` should hold 0 and 1 with `proximal`. Found shares of classes.')

@@ -51,8 +51,7 @@ def lagrangians(
     """Compute the Lagrangian of each query, and whether it has had a positive; both of shape [Q].
 
     ``penalties`` [Q, K, 2] are the sums over positives and over negatives, ``counts`` [Q, 2] their numbers in the set.
-    ``examples`` returns the sum of w_A times the penalties of positives from w_A, both of shape [Q, 1]; it replaces
-    their ``penalties``.
+    ``examples`` returns w_A times the sum over positives, [Q, 1], for w_A [Q, 1]; it replaces that of ``penalties``.
     """
     total = state.counts + counts
     # Means are over the expected numbers of positives and negatives in a set of this size: each item has the same
@@ -233,10 +232,7 @@ class Statistics(NamedTuple):
 
 
 class DualAscent(nn.Module):
-    """Module with the dual variables of a measure: their steps, and their state in checkpoints.
-
-    The variables are no parameters. They are the same on all processes.
-    """
+    """Dual variables of a measure, their steps and their checkpoints; no parameters, and the same on all processes."""
 
     follows_runner = True  # whether the variables step in each iteration of a Runner
 
@@ -267,8 +263,7 @@ class DualAscent(nn.Module):
     def step(self, ascend: bool = True) -> None:
         """Move margins, thresholds and τ down, and with ``ascend``, project the τ and move the multipliers up.
 
-        Rates include the training calls since the last step; without any, nothing moves. All processes have
-        to step together.
+        Rates include the training calls since the last step; without any, nothing moves. All processes step together.
         """
         state, problem, sizes = self.state, self.problem, self.sizes
         if state is None:

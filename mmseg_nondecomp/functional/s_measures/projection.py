@@ -1,7 +1,5 @@
 """Variables τ and λ of the examples of a data set: section 3.2 of the paper that `problem` cites."""
 
-from __future__ import annotations
-
 import itertools
 from functools import partial
 
@@ -29,8 +27,7 @@ def project_tau(tau: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
         eps: Their bound, of shape [...]. It may be negative; its projection is not.
 
     Returns:
-        Both projected, of the shapes and types of the inputs. Differentiable wherever the projection is. NaN stays
-        where it is.
+        Both, of the inputs' shapes and types; differentiable wherever the projection is. NaN stays where it is.
 
     Raises:
         ValueError: If the shapes do not fit; TypeError if an input is not floating point.
@@ -88,8 +85,7 @@ class ExampleTable:
 
         .. math:: w (\varepsilon - \tau) + \lambda (\tau - z) \quad\text{instead of}\quad w \max(0, \varepsilon - z).
 
-        Margins and the weight w_A are [Q, 1]. ``damping`` is the weight of the violation of :math:`\tau_i \le z_i`
-        added to λ.
+        Margins and w, w_A, are [Q, 1]; ``damping`` is the weight of the violation of :math:`\tau_i \le z_i` added to λ.
         """
         z = scores.detach()
         tau, lam = torch.minimum(z, epsilon), w * (z < epsilon)
@@ -146,9 +142,8 @@ class ExampleTable:
     ) -> tuple[Tensor, Tensor]:
         """Project the τ of the steps since the last projection, and the margins [Q] with them; move the λ.
 
-        The slopes [Q] are the derivatives with respect to the margins of the Lagrangian without the τ. Without
-        ``eta_epsilon`` the margins are fixed. Returns the margins, and the means of the projected τ of positives, NaN
-        where there are none; both [Q].
+        ``slope`` [Q] is the derivative by the margins of the Lagrangian without the τ; without ``eta_epsilon`` margins
+        are fixed. Returns the margins, and the means of the projected τ of positives, [Q], NaN where there are none.
         """
         rows = sorted(self.touched)
         self.touched.clear()

@@ -4,8 +4,6 @@ Both bounds on the step function are positively homogeneous, :math:`\varepsilon\
 :math:`\phi(x) = \max(0, 1 + x)` or :math:`\log_2(1 + e^x)`, as the linear fractional transformation of F_β requires.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -29,16 +29,13 @@ def soft_project_tau(tau: Tensor, eps: Tensor, temperature: float) -> tuple[Tens
 
     The paper sorts softly, by Sinkhorn iterations, to count the τ that exceed the bound. The equation needs no order: a
     few passes over the values instead of iterations over an n × n table, a gradient in closed form by the implicit
-    function theorem, and no step function (the paper's count has one).
+    function theorem, and no step function (the paper's count has one). Both values, of the shapes and types of the
+    inputs, are twice differentiable. A row with NaN or with positive infinity is NaN.
 
     Args:
         tau: Values of shape [..., n].
         eps: Their bound, of shape [...].
         temperature: Width of the edges, above 0, in the unit of τ.
-
-    Returns:
-        Both projected, of the shapes and types of the inputs. Twice differentiable. A row with NaN or with positive
-        infinity is NaN.
 
     Raises:
         ValueError: If the shapes do not fit, or the temperature is not above 0; TypeError if a type does not fit.

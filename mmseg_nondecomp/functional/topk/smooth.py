@@ -41,8 +41,7 @@ from mmseg_nondecomp.functional.topk._symmetric_sums import (
     symmetric_sums,
 )
 
-FEW = 8
-"""Largest k for which each of the k highest is left out in turn: fewer operations, but memory grows with its cube."""
+FEW = 8  # largest k for which each of the k highest is left out in turn: fewer operations; memory grows as its cube
 SMALL_TEMPERATURE = 1e-20  # scores divided by less than this may be beyond the range of float32
 
 
@@ -264,14 +263,12 @@ def _odds_of_all(scores: Tensor, k: int, scale: float) -> Tensor:
     unit = torch.where(is_last, highest, following).detach()
     e, log_size = scaled_exp((scores.to(dtype).scatter(-1, places, -math.inf) - unit) / scale, k)
     sums, prefixes = symmetric_sums(e, k + 1)
-
     of_z = symmetric_sums(((highest - y) / scale).exp(), k)[0].clamp(min=tiny)
     gap = ((unit - highest) / scale).clamp(min=-torch.finfo(dtype).max / (k + 1))
     factors, log_unit = _factors(of_z, log_size + gap)
     without_each = sums_gradient(e.unsqueeze(-2), [prefix.unsqueeze(-2) for prefix in prefixes], factors)
     without, beside = (without_each.log() + log_unit).unbind(1)
     odds = (without - beside + (highest - scores) / scale).masked_fill(is_certain, -math.inf)
-
     z = ((unit - y) / scale).exp().unsqueeze(-2)
     z = z.masked_fill(torch.eye(k, dtype=torch.bool, device=z.device), 0)
     of_z = symmetric_sums(z, k)[0][..., :k].clamp(min=tiny).log()
