@@ -14,7 +14,7 @@ from mmseg_nondecomp.registry import HOOKS
 
 @HOOKS.register_module()
 class DualAscentHook(Hook):
-    """Steps all `SMeasureLoss` of a model, their multipliers on a schedule of their own.
+    """Hook that steps all `SMeasureLoss` of a model, their multipliers on a schedule of their own.
 
     In each iteration margins, thresholds and τ take a step of descent, as the network does. At the end of each interval
     the τ of the examples since the last one are projected and the multipliers take a step of ascent. ``interval=1``
