@@ -15,37 +15,23 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional._inputs import Classes, check_class_weight
 
-WIDTH = 1e-7
-"""Distance from 0 and 1 down to which cells become finer."""
-
-LARGEST = 1e9
-"""Scores beyond this share a cell, and so do those below its opposite."""
+WIDTH = 1e-7  # distance from 0 and 1 down to which cells become finer
+LARGEST = 1e9  # scores beyond this share a cell, and so do those below its opposite
 
 
 class ClassLosses(NamedTuple):
     """Loss of each class in each set."""
 
-    losses: Tensor
-    """Losses of shape [R, C]."""
-    present: Tensor
-    """Whether a class has any foreground in a set, bool of shape [R, C]."""
-    non_empty: Tensor
-    """Whether a set has any item, bool of shape [R]."""
+    losses: Tensor  # losses of shape [R, C]
+    present: Tensor  # whether a class has any foreground in a set, bool of shape [R, C]
+    non_empty: Tensor  # whether a set has any item, bool of shape [R]
 
 
 def class_average(of_classes: ClassLosses, classes: Classes, class_weight: Tensor | None = None) -> Tensor:
-    """Average the losses over the classes that count, by their weights, and over the non-empty sets.
+    """Average the losses over the classes that count, by their weights [C], and over the non-empty sets.
 
-    Args:
-        of_classes: The loss of each class in each set.
-        classes: The classes that count: those ``'present'`` in the set, ``'all'``, or those listed.
-        class_weight: The weight of each class, of shape [C]; equal weights when omitted.
-
-    Returns:
-        A scalar, never above the largest loss; 0 where no class counts.
-
-    Raises:
-        ValueError: If a class is listed that does not exist, or there is not one weight for each class.
+    The classes that count are those ``'present'`` in the set, ``'all'``, or those listed. The average is a scalar,
+    never above the largest loss; 0 where no class counts.
     """
     losses, present, non_empty = of_classes
     n_classes = losses.shape[1]
@@ -74,16 +60,10 @@ def class_average(of_classes: ClassLosses, classes: Classes, class_weight: Tenso
 
 
 def jaccard_counts(decided: Tensor, target: Tensor, mass: Tensor, n_classes: int) -> Tensor:
-    """Return intersections and unions of decided and true items of each class in each image.
+    """Return intersections and unions of each class in each image, of shape [N, 2, C].
 
-    Args:
-        decided: The decided class of each item, int64 of shape [N, P]; ``n_classes`` for none.
-        target: The true class, of the same shape; ``n_classes`` for none.
-        mass: The weight of each item, of the same shape.
-        n_classes: The number of classes.
-
-    Returns:
-        Counts of shape [N, 2, C]; integers for integer masses, else float64.
+    Decided and true classes are int64 of shape [N, P], with ``n_classes`` for none; ``mass`` is the weight of each
+    item. Counts are integers for integer masses, else float64.
     """
     mass = mass.double() if mass.is_floating_point() else mass
     outcome = torch.add(decided == target, target, alpha=2)
@@ -100,12 +80,9 @@ def mean_jaccard(counts: Tensor) -> Tensor:
 
 
 def count_decisions(decided: Tensor, target: Tensor, n_classes: int) -> Tensor:
-    """Return intersections and unions of all items together: int64 of shape [2, C].
+    """Return intersections and unions of all items together, int64 of shape [2, C].
 
-    Args:
-        decided: The decided class of each item, integers from 0 to ``n_classes - 1`` of any shape.
-        target: The true class, of the same shape; an item with any other label does not count.
-        n_classes: The number of classes.
+    Decided classes are integers from 0 to C - 1 of any shape; an item whose ``target`` is anything else does not count.
     """
     matrix = confusion_matrix(decided, target, n_classes)
     intersection = matrix.diagonal()
@@ -113,10 +90,7 @@ def count_decisions(decided: Tensor, target: Tensor, n_classes: int) -> Tensor:
 
 
 def confusion_matrix(decided: Tensor, target: Tensor, n_classes: int) -> Tensor:
-    """Return the confusion matrix: int64 of shape [C, C], the true class first.
-
-    Arguments are those of `count_decisions`.
-    """
+    """Return the confusion matrix of `count_decisions`, int64 of shape [C, C], the true class first."""
     target = target.long()
     label = target.clamp(0, n_classes - 1)
     pair = torch.add(decided, label, alpha=n_classes).flatten()
@@ -137,17 +111,9 @@ def score_cells(scores: Tensor, bins: int) -> Tensor:
 
 
 def count_scores(scores: Tensor, is_positive: Tensor, valid: Tensor, bins: int) -> Tensor:
-    """Count the items with a score in each cell.
+    """Return the number of negatives and of positives in each cell, int64 of shape [K, 2, bins + 1], for scores [K, n].
 
-    Args:
-        scores: Scores of the items in each problem, of shape [K, n].
-        is_positive: Whether an item is a positive of the problem, bool of shape [K, n].
-        valid: Whether it counts, bool of shape [K, n].
-        bins: The number of cells.
-
-    Returns:
-        Counts of negatives and of positives, int64 of shape [K, 2, bins + 1]. The last cell is for scores without an
-        order.
+    The masks of positives and of items that count are [K, n], too. The last cell is for scores without an order.
     """
     place = score_cells(scores, bins) + is_positive * (bins + 1)
     counts = torch.zeros(len(scores), 2 * (bins + 1), dtype=torch.long, device=scores.device)
@@ -155,10 +121,9 @@ def count_scores(scores: Tensor, is_positive: Tensor, valid: Tensor, bins: int) 
 
 
 def average_precisions(counts: Tensor) -> Tensor:
-    """Return the average precision of each problem from counts [K, 2, T + 1], where the items of a cell are ties.
+    """Return the average precision of each problem, float64 of shape [K], from counts [K, 2, T + 1].
 
-    Returns:
-        Values of shape [K], float64; 0 for a problem without positives, NaN for one with a score without an order.
+    The items of a cell are ties. It is 0 for a problem without positives, NaN for one with a score without an order.
     """
     of_cell = counts[:, 1, :-1].flip(1)
     negatives, positives = counts[:, :, :-1].flip(2).cumsum(2).unbind(1)
@@ -168,11 +133,9 @@ def average_precisions(counts: Tensor) -> Tensor:
 
 
 def areas_under_roc(counts: Tensor) -> Tensor:
-    """Return the area under the ROC curve of each problem from counts [K, 2, T + 1]; ties count a half.
+    """Return the area under the ROC curve of each problem, float64 of shape [K], from counts [K, 2, T + 1].
 
-    Returns:
-        Values of shape [K], float64; 0 for a problem without positives or without negatives, NaN for one with a score
-        without an order.
+    Ties count a half. It is 0 without positives or without negatives, NaN for one with a score without an order.
     """
     negatives, positives = counts[:, 0, :-1].double(), counts[:, 1, :-1].double()
     below = negatives.cumsum(1) - negatives / 2

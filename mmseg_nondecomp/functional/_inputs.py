@@ -39,16 +39,11 @@ class Inputs(NamedTuple):
     Images of P pixels keep their dimension N; items without a position, [N, C], become one image of N pixels.
     """
 
-    scores: Tensor
-    """Scores of shape [N, C, P], float32 or better."""
-    target: Tensor
-    """Class of each item, int64 of shape [N, P], with C for none; or soft labels of shape [N, C, P]."""
-    valid: Tensor
-    """Mask of the items that count, bool of shape [N, P]."""
-    weight: Tensor | None
-    """Weight of each item, of shape [N, P], 0 for those that do not count; None where all are 1."""
-    shape: torch.Size
-    """Shape [N, *] of the items in the call."""
+    scores: Tensor  # scores of shape [N, C, P], float32 or better
+    target: Tensor  # class of each item, int64 of shape [N, P], with C for none; or soft labels of shape [N, C, P]
+    valid: Tensor  # mask of the items that count, bool of shape [N, P]
+    weight: Tensor | None  # weight of each item, of shape [N, P], 0 for those that do not count; None where all are 1
+    shape: torch.Size  # shape [N, *] of the items in the call
 
     @property
     def n_classes(self) -> int:
@@ -89,20 +84,13 @@ def read_inputs(
 ) -> Inputs:
     """Check the tensors of a call and return them in the common layout.
 
-    Args:
-        pred: Predictions of shape [N, C, *], floating point.
-        target: Class indices of shape [N, *], or soft labels of shape [N, C, *].
-        weight: A factor for each item, of shape [N, *]; 0 removes the item.
-        ignore_index: The label that removes an item. None: 255, where it cannot be a class.
-        one_vs_rest: Whether each channel is a decision of its own. The label C is then no class: the background. A
-            single channel always decides between two labels.
-        zero_is_class: With a single channel, whether its class is label 0, as in MMDetection, or label 1.
-        name: The name of ``pred`` in error messages.
+    Predictions [N, C, *] are floating point, targets class indices [N, *] or soft labels [N, C, *]. A weight of 0
+    removes an item, and so does the label ``ignore_index``: by default 255, where it cannot be a class. With
+    ``one_vs_rest`` each channel is a decision of its own; the label C is then no class: the background. A single
+    channel always decides between two labels. Its class is label 1, or with ``zero_is_class`` label 0, as in
+    MMDetection. Error messages give ``pred`` its ``name``.
 
-    Raises:
-        TypeError: If a type or a dtype does not fit.
-        ValueError: If a shape does not fit, a label is no class, or a soft label is outside [0, 1] (found on the CPU
-            only; CUDA's own check is late).
+    Labels that are no class and soft labels outside [0, 1] are found on the CPU only; CUDA's own check is late.
     """
     n_classes = number_of_classes(pred, name)
     valid = _valid_items(pred, target, weight, ignore_index, n_classes + (one_vs_rest or n_classes == 1), name)
@@ -138,11 +126,7 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 
 def number_of_classes(pred: Tensor, name: str = 'pred') -> int:
-    """Return C of a prediction [N, C, *]; 0 where there is no such dimension.
-
-    Raises:
-        TypeError: If it is no tensor.
-    """
+    """Return C of a prediction [N, C, *], which has to be a tensor; 0 where there is no such dimension."""
     check_tensor(name, pred)
     return pred.shape[1] if pred.dim() > 1 else 0
 
@@ -169,16 +153,9 @@ def pull_back(gradient: Tensor, scores: Tensor, activation: Activation) -> Tenso
 
 
 def label_scores(scores: Tensor, label: Tensor, masked: Tensor, fill: float) -> tuple[Tensor, Tensor]:
-    """Mask scores, and gather the unmasked scores of the labels.
+    """Return scores [N, C, P] with ``fill`` where they are masked, and the unmasked scores [N, 1, P] of the labels.
 
-    Args:
-        scores: Scores of shape [N, C, P].
-        label: A class of each item, int64 of shape [N, 1, P].
-        masked: Mask of the scores to replace, broadcastable to the scores.
-        fill: The value that replaces them.
-
-    Returns:
-        The masked scores, of shape [N, C, P], and the scores of the labels, of shape [N, 1, P].
+    ``label`` is a class of each item, int64 of shape [N, 1, P]; ``masked`` can be broadcast to the scores.
     """
     return _LabelScores.apply(scores, label, masked, fill)
 
@@ -224,12 +201,11 @@ def _valid_items(
     if ignore_index is None and n_labels <= IGNORED_BY_DEFAULT:
         ignore_index = IGNORED_BY_DEFAULT
     if ignore_index is not None:
-        valid = target != ignore_index
-        valid = valid if counted is None else valid & counted
-    else:
-        valid = torch.ones_like(target, dtype=torch.bool) if counted is None else counted
-    _check_labels(target, valid, n_labels)
-    return valid
+        counted = target != ignore_index if counted is None else (target != ignore_index) & counted
+    elif counted is None:
+        counted = torch.ones_like(target, dtype=torch.bool)
+    _check_labels(target, counted, n_labels)
+    return counted
 
 
 def _has_weight(weight: Tensor, items: torch.Size) -> Tensor:
@@ -282,9 +258,14 @@ def check_floating_point(name: str, value: Tensor) -> None:
         raise TypeError(f'Parameter `{name}` should be a floating-point tensor. Found {value.dtype}.')
 
 
-def check_integer(name: str, value: object, lowest: int, highest: float = math.inf) -> None:
+def is_integer(value: object) -> bool:
+    """Return whether a value is an integer, and no bool."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_integer(name: str, value: Any, lowest: int, highest: float = math.inf) -> None:
     """Raise unless the value is an integer in the range."""
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not is_integer(value):
         raise TypeError(f'Parameter `{name}` should be an integer. Found {value!r}.')
     if not lowest <= value <= highest:
         expected = f'at least {lowest}' if highest == math.inf else f'from {lowest} to {highest}'
@@ -293,7 +274,7 @@ def check_integer(name: str, value: object, lowest: int, highest: float = math.i
 
 def is_number(value: object) -> bool:
     """Return whether a value is an integer or a float, and no bool."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_integer(value) or isinstance(value, float)
 
 
 def check_number(name: str, value: Any, interval: str, hint: str = '') -> None:
@@ -333,7 +314,7 @@ def check_zero_or_one(name: str, values: Tensor, valid: Tensor | None = None) ->
 
 def check_ignore_index(ignore_index: object) -> None:
     """Raise TypeError unless the label to ignore is an integer or None."""
-    if ignore_index is not None and (not isinstance(ignore_index, int) or isinstance(ignore_index, bool)):
+    if ignore_index is not None and not is_integer(ignore_index):
         raise TypeError(f'Parameter `ignore_index` should be a label, an integer, or None. Found {ignore_index!r}.')
 
 
@@ -344,7 +325,7 @@ def check_classes(classes: Classes) -> None:
         if classes not in ('present', 'all'):
             raise ValueError(f'{message}Found {classes!r}.')
         return
-    if not isinstance(classes, Sequence) or not all(isinstance(c, int) and not isinstance(c, bool) for c in classes):
+    if not isinstance(classes, Sequence) or not all(is_integer(c) for c in classes):
         raise TypeError(f'{message}Found {classes!r}.')
     if len(classes) == 0 or any(int(c) < 0 for c in classes) or len(set(classes)) < len(classes):
         raise ValueError(f'Parameter `classes` should list class indices from 0 on, each once. Found {list(classes)}.')
@@ -375,10 +356,9 @@ def check_bins(bins: int | None) -> None:
     """Raise unless ``bins`` is a positive integer, or None for sorting."""
     if bins is None:
         return
-    if not isinstance(bins, int) or isinstance(bins, bool):
+    if not is_integer(bins):
         raise TypeError(f'Parameter `bins` should be an integer, or None to sort. Found {bins!r}.')
-    if bins < 1:
-        raise ValueError(f'Parameter `bins` should be at least 1. Found {bins}.')
+    check_integer('bins', bins, lowest=1)
 
 
 def check_k(k: int, n_classes: int | float = math.inf) -> None:

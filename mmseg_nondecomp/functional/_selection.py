@@ -17,24 +17,15 @@ DIGIT_BITS = 12
 
 
 def upper_bin_edge(values: Tensor, k: Tensor, precision: float, reduce: Reduce) -> Tensor:
-    r"""Return an upper bound of the k-th largest value, tight to a relative ``precision``.
+    r"""Return an upper bound of the k-th largest value of each row, tight to a relative ``precision``.
 
-    For each row the result is the largest float :math:`e` of the bin that holds the :math:`\lceil k\rceil`-th largest
-    value :math:`v`, so that :math:`v \le e \le (1 + \text{precision})\,v` and :math:`\#\{\text{values} > e\} < k`.
-    With ``precision=0`` it is :math:`v` itself.
-
-    Args:
-        values: Floats without a sign, of shape [R, P], float32 or float64; a NaN may be among them.
-        k: The number of values, real and at least 1, of shape [R, 1].
-        precision: The largest relative width of the last bin.
-        reduce: Sums the histograms over processes.
-
-    Returns:
-        The edges, of shape [R, 1] and of the dtype of ``values``.
+    Values are floats without a sign, [R, P], among which a NaN may be; k, [R, 1], is real and at least 1. The result,
+    [R, 1] in the dtype of the values, is the largest float :math:`e` of the bin that holds the
+    :math:`\lceil k\rceil`-th largest value :math:`v`, so that :math:`v \le e \le (1 + \text{precision})\,v` and
+    :math:`\#\{\text{values} > e\} < k`. With ``precision=0`` it is :math:`v` itself.
     """
-    integer, total_bits, exponent_bits = (
-        (torch.int64, 64, 11) if values.dtype == torch.float64 else (torch.int32, 32, 8)
-    )
+    is_double = values.dtype == torch.float64
+    integer, total_bits, exponent_bits = (torch.int64, 64, 11) if is_double else (torch.int32, 32, 8)
     # The sign takes one bit more. A bin that fixes j bits of the mantissa is 2^-j wide.
     bits_needed = total_bits if precision == 0 else 1 + exponent_bits + math.ceil(-math.log2(precision))
     pattern = values.view(integer)

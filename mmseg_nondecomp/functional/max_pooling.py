@@ -45,48 +45,35 @@ NEWTON_STEPS = 5
 """Number of Newton steps: three reach rounding error on the losses of a network; adversarial sets with ``m`` just above
 an integer need five for the last 1e-6."""
 
-LARGEST_EXPONENT = 7
-"""Largest exponent for which powers of float32 numbers, and their sums, are in the range of float64."""
-
-N_CELLS = 2040
-"""Number of cells of the non-negative finite float32 numbers: they agree in exponent and three bits of mantissa."""
-
-SMALLEST = 1e-300
-"""A positive number to divide by instead of 0."""
+LARGEST_EXPONENT = 7  # largest exponent for which powers of float32 numbers, and their sums, are in range of float64
+N_CELLS = 2040  # number of cells of the non-negative finite float32 numbers: they agree in exponent and 3 mantissa bits
+SMALLEST = 1e-300  # a positive number to divide by instead of 0
 
 
 class SetSizes(NamedTuple):
     """The sizes of sets."""
 
-    n: Tensor
-    """Number of items, float64 of shape [R, 1]."""
-    m: Tensor
-    """The least number of items with weight, float64 of shape [R, 1]."""
+    n: Tensor  # number of items, float64 of shape [R, 1]
+    m: Tensor  # the least number of items with weight, float64 of shape [R, 1]
 
 
 class PoolingWeights(NamedTuple):
     """Maximiser of each row, and the share of items at full weight."""
 
-    weights: Tensor
-    """w*, of shape [R, P]; 0 for the items left out."""
-    support: Tensor
-    """Share of the valid items with the full weight τ, of shape [R]."""
+    weights: Tensor  # w*, of shape [R, P]; 0 for the items left out
+    support: Tensor  # share of the valid items with the full weight τ, of shape [R]
 
 
 def max_pooling_weights(losses: Tensor, p: float, m: float) -> Tensor:
-    r"""Compute the weights :math:`w^*` that maximise :math:`w \cdot \ell`, without gradient.
+    r"""Compute the weights :math:`w^*` [n] that maximise :math:`w \cdot \ell`, float32 or better, without gradient.
 
     Args:
         losses: Non-negative losses of ``n`` items, of shape [n].
         p: The norm, from 1 (peaked) to infinity (uniform).
         m: The least number of items that carry weight, real, from 1 to ``n``. With ``p = 1``, equal losses share.
 
-    Returns:
-        The weights, of shape [n], in the dtype of ``losses`` (float32 for half precision).
-
     Raises:
-        TypeError: If ``losses`` is not a floating-point tensor.
-        ValueError: If a shape or a value is out of range, or a loss is negative or NaN.
+        ValueError: If a shape or a value is out of range, or a loss is negative or NaN; TypeError for a wrong dtype.
 
     Example:
         >>> max_pooling_weights(torch.tensor([3.0, 1.0, 2.0, 0.0]), p=1, m=2)
@@ -110,14 +97,11 @@ def loss_max_pooling(losses: Tensor, p: float = 1.3, ratio: float = 0.25, mask: 
         losses: Non-negative losses of any shape.
         p: The norm, from 1 (peaked) to infinity (the plain mean).
         ratio: The least share of the items that carries weight, in (0, 1].
-        mask: Which items belong to the set (bool, of the shape of ``losses``); all when omitted.
-
-    Returns:
-        A scalar; 0, attached to the graph, if the set is empty.
+        mask: Which items belong to the set (bool, of the shape of ``losses``); all when omitted. The loss of an
+            empty set is 0, attached to the graph.
 
     Raises:
-        TypeError: If ``losses`` is not a floating-point tensor or ``mask`` not a bool tensor.
-        ValueError: If a shape or a value is out of range, or a loss of the set is negative or NaN.
+        ValueError: If a shape or a value is out of range, or a loss is negative or NaN; TypeError for a wrong dtype.
 
     Example:
         >>> losses = torch.tensor([4.0, 1.0, 1.0, 2.0])
@@ -151,20 +135,10 @@ def pooled_items(valid: Tensor, ratio: float, reduce: Reduce = in_one_process) -
 def pooling_weights(
     losses: Tensor, valid: Tensor, p: float, sizes: SetSizes, reduce: Reduce = in_one_process
 ) -> PoolingWeights:
-    """Return the maximisers for many sets at once, one a row, on one process or on many.
+    """Return the maximisers for losses [R, P], one set a row, on one process or on many.
 
-    No value is read back to the host and no shape depends on values. With a NaN among the losses the weights are
-    arbitrary and the loss is NaN.
-
-    Args:
-        losses: Non-negative losses, of shape [R, P].
-        valid: Which of them belong to their row's set, bool, of shape [R, P].
-        p: The norm, from 1 to infinity.
-        sizes: The sizes of the sets.
-        reduce: Sums a small tensor over the processes that share the sets.
-
-    Returns:
-        The weights and their support.
+    ``valid`` masks the losses that belong to their row's set. No value is read back to the host and no shape depends on
+    values. With a NaN among the losses the weights are arbitrary and the loss is NaN.
     """
     losses = at_least_float32(losses)
     n, m = sizes.n.clamp(min=1), sizes.m

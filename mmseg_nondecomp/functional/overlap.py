@@ -51,23 +51,12 @@ def soft_iou(
 ) -> Tensor:
     """Compute the soft Jaccard loss, or with weights the Tversky loss, averaged over classes.
 
-    Args:
-        probs: Probabilities, of shape [N, C, *]. With C = 1, those of the foreground, which is label 1.
-        target: Class indices, of shape [N, *], or soft labels, or several labels, of shape [N, C, *].
-        classes: The classes that are averaged, as in `lovasz_softmax`. The loss of an absent class is 1 as soon as any
-            pixel gives it a probability.
-        per_image: Whether each image is a set.
-        ignore_index: The label of the pixels to ignore.
-        class_weight: Weights of the classes in the mean.
-        alpha: The weight of false positives, at least 0.
-        beta: The weight of false negatives, at least 0. With 0.5 for both it is the Dice loss.
-
-    Returns:
-        A scalar in [0, 1]; 0, attached to the graph, if no class counts.
+    Arguments and result are those of `lovasz_softmax`, with ``alpha`` and ``beta`` instead of ``bins``: the weights of
+    false positives and of false negatives, at least 0. With 0.5 for both it is the Dice loss. The loss of an absent
+    class is 1 as soon as any pixel gives it a probability.
 
     Raises:
-        TypeError: If a dtype does not fit.
-        ValueError: If a shape or a value is out of range.
+        ValueError: If a shape or a value is out of range; TypeError if a dtype does not fit.
 
     Example:
         >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
@@ -84,15 +73,7 @@ def soft_iou(
 def soft_losses(
     inputs: Inputs, per_image: bool, alpha: float = 1.0, beta: float = 1.0, reduce: Reduce = in_one_process
 ) -> ClassLosses:
-    """Compute the soft Tversky loss of each class.
-
-    Args:
-        inputs: Probabilities and their targets.
-        per_image: Whether each image is a set.
-        alpha: The weight of false positives.
-        beta: The weight of false negatives.
-        reduce: Sums a tensor over the processes that share the set.
-    """
+    """Compute the soft Tversky loss of each class from probabilities; with ``per_image``, each image is a set."""
     sums = soft_sums(inputs, per_image)
     if reduce is not in_one_process:
         sums = SoftSums(*reduce(torch.stack(sums, 2)).unbind(2))

@@ -25,10 +25,8 @@ from torch import Tensor
 class Tile(NamedTuple):
     """A tile along one axis."""
 
-    seen: slice
-    """Pixels of the image that the tile covers."""
-    decided: slice
-    """Pixels of the image that the tile decides."""
+    seen: slice  # pixels of the image that the tile covers
+    decided: slice  # pixels of the image that the tile decides
 
     @property
     def kept(self) -> slice:
@@ -39,16 +37,13 @@ class Tile(NamedTuple):
 def predict_in_tiles(
     predict: Callable[[Tensor], Tensor], images: Tensor, crop_size: tuple[int, int], stride: tuple[int, int]
 ) -> Tensor:
-    """Compute the scores of images from those of tiles that overlap by ``crop_size - stride``, without averaging.
+    """Compute the scores [N, K, H, W] of images from tiles that overlap by ``crop_size - stride``, without averaging.
 
     Args:
         predict: Computes scores [N, K, h, w] of tiles [N, C, h, w].
         images: Of shape [N, C, H, W].
         crop_size: Height and width of the tiles; where the image is smaller, that of the image.
         stride: From one tile to the next, down and across, at most ``crop_size``.
-
-    Returns:
-        The scores, of shape [N, K, H, W].
 
     Raises:
         ValueError: If a size or a stride is out of range, or the scores of a tile are not of its size.

@@ -1,12 +1,7 @@
 """A head that trains a segmentation model on the sizes of the classes in an image. Importing it needs MMSegmentation.
 
-Reference:
-    S. N. Ravi, A. Venkatesh, G. M. Fung, V. Singh: Optimizing nondecomposable data dependent regularizers via
-    Lagrangian reparameterization offers significant performance and efficiency gains. AAAI 2020, section 4.
-    https://arxiv.org/abs/1909.12398
+It is section 4 of the paper that :mod:`mmseg_nondecomp.functional.s_measures.problem` cites.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -54,10 +49,6 @@ class SMeasureHead(BaseDecodeHead):
             ``CrossEntropyLoss`` or another loss of this package.
         **kwargs: Arguments of MMSegmentation's ``BaseDecodeHead``, such as ``in_channels``, ``in_index``,
             ``num_classes`` and ``dropout_ratio``.
-
-    Raises:
-        TypeError: If an argument is unknown or of a wrong type.
-        ValueError: If an argument is out of range, or a loss does not take each score as a decision of its own.
 
     Example:
         In an MMSegmentation config, the paper's experiment 2 on class 3::
@@ -133,17 +124,10 @@ class SMeasureHead(BaseDecodeHead):
         return losses
 
     def sizes(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the areas from which s is decided.
+        """Return the areas from which s is decided, float64, and the mask of the images that count, bool [N].
 
-        Args:
-            labels: Classes of pixels, of shape [N, H, W].
-
-        Returns:
-            The area of each class in each image, float64 of shape [N, C], or with ``group='size'`` the area to be
-            compared, [N, 1]; and the mask of the images that count, bool of shape [N].
-
-        Raises:
-            ValueError: If a label is neither a class nor ignored (found on the CPU only).
+        They are those of all classes in each image [N, C], or with ``group='size'`` the area to be compared [N, 1], for
+        labels [N, H, W]. A label that is neither a class nor ignored is found on the CPU only.
         """
         counts = _count_classes(labels, self.num_classes, self.ignore_index)
         n_valid = counts.sum(1)

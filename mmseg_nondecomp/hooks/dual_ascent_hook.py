@@ -1,7 +1,5 @@
 """Schedule of the projections and multipliers of an `SMeasureLoss`."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
@@ -16,17 +14,12 @@ from mmseg_nondecomp.registry import HOOKS
 
 @HOOKS.register_module()
 class DualAscentHook(Hook):
-    """Steps all `SMeasureLoss` of a model, their multipliers on a schedule of their own.
+    """Hook that steps all `SMeasureLoss` of a model, their multipliers on a schedule of their own.
 
     In each iteration margins, thresholds and τ take a step of descent, as the network does. At the end of each interval
-    the τ of the examples since the last one are projected and the multipliers take a step of ascent:
-
-    ==================================  ==========================================================
-    ``interval=1``                      in each iteration: the "full projections" of the paper, and
-                                        the default of the loss without this hook
-    ``interval=100``                    in every hundredth iteration
-    ``interval=1, by_epoch=True``       at the end of each epoch, as in the paper's algorithm 1
-    ==================================  ==========================================================
+    the τ of the examples since the last one are projected and the multipliers take a step of ascent. ``interval=1``
+    stands for the "full projections" of the paper (see :mod:`mmseg_nondecomp.functional.s_measures.problem`), and is
+    the default of the loss without this hook; ``interval=1, by_epoch=True`` is the paper's algorithm 1.
 
     In loops other than MMEngine's ``EpochBasedTrainLoop``, such as MMSegmentation's ``IterBasedTrainLoop``, an epoch
     ends when all processes together have drawn as many examples as the data set has.
@@ -39,20 +32,10 @@ class DualAscentHook(Hook):
         interval: Iterations, or epochs, from one ascent to the next.
         by_epoch: Whether ``interval`` counts epochs.
 
-    Raises:
-        TypeError: If an argument is of a wrong type.
-        ValueError: If ``interval`` is less than 1; when training begins, if the model has no `SMeasureLoss`, or an
-            epoch has no length.
-
     Example:
         The algorithm of the paper, in a config::
 
             custom_hooks = [dict(type='DualAscentHook', interval=1, by_epoch=True)]
-
-    Reference:
-        S. N. Ravi, A. Venkatesh, G. M. Fung, V. Singh: Optimizing nondecomposable data dependent regularizers via
-        Lagrangian reparameterization offers significant performance and efficiency gains. AAAI 2020, algorithm 1.
-        https://arxiv.org/abs/1909.12398
     """
 
     priority = 'NORMAL'
@@ -60,8 +43,7 @@ class DualAscentHook(Hook):
     def __init__(self, interval: int = 1, by_epoch: bool = False) -> None:
         check_integer('interval', interval, lowest=1)
         check_flag('by_epoch', by_epoch)
-        self.interval = interval
-        self.by_epoch = by_epoch
+        self.interval, self.by_epoch = interval, by_epoch
         self.losses: list[SMeasureLoss] = []
 
     def before_train(self, runner: Runner) -> None:

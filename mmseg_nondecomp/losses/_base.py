@@ -23,37 +23,23 @@ from mmseg_nondecomp.registry import HAS_MMENGINE
 class Value(NamedTuple):
     """Loss of a set of items."""
 
-    loss: Tensor
-    """A scalar."""
-    statistics: Any = None
-    """Intermediate results for `RegisteredLoss.observe` and `RegisteredLoss.measures`."""
+    loss: Tensor  # a scalar
+    statistics: Any = None  # intermediate results for `RegisteredLoss.observe` and `RegisteredLoss.measures`
 
 
 class RegisteredLoss(nn.Module):
     """A loss in the call forms of MMSegmentation, MMDetection and MMPretrain.
 
-    Subclasses define `value`, and `terms` if the loss is a sum over items.
-
-    Args:
-        loss_weight: The factor of this loss in the objective.
-        loss_name: The key in the log; by default the name of the loss.
-        **unexpected: Arguments that no loss has, such as those left over in a merged config: an error.
+    Subclasses define `value`, and `terms` if the loss is a sum over items. The arguments are documented in `SetLoss`.
     """
 
-    default_name: str
-    """Key in the log unless another is given."""
-    shown: tuple[str, ...] = ()
-    """Settings in ``print(model)``."""
-    has_terms = True
-    """Whether the loss is a sum with a term for each item."""
-    averages_terms = False
-    """Whether the loss is the mean of its terms, and ``reduction_override='sum'`` their sum."""
-    one_vs_rest = False
-    """Whether each channel is a decision of its own."""
-    two_channels_decide = False
-    """Whether two channels with labels are one decision."""
-    use_sigmoid = False
-    """Whether, with a single channel, label 0 is its class, as in MMDetection."""
+    default_name: str  # key in the log unless another is given
+    shown: tuple[str, ...] = ()  # settings in ``print(model)``
+    has_terms = True  # whether the loss is a sum with a term for each item
+    averages_terms = False  # whether the loss is the mean of its terms, and ``reduction_override='sum'`` their sum
+    one_vs_rest = False  # whether each channel is a decision of its own
+    two_channels_decide = False  # whether two channels with labels are one decision
+    use_sigmoid = False  # whether, with a single channel, label 0 is its class, as in MMDetection
 
     def __init__(self, loss_weight: float = 1.0, loss_name: str | None = None, **unexpected: Any) -> None:
         super().__init__()
@@ -88,7 +74,7 @@ class RegisteredLoss(nn.Module):
         ignore_index: int | None = None,
         **kwargs: Any,
     ) -> Tensor:
-        """Compute the loss, in the call form of any of the three toolboxes.
+        """Compute the loss, in the call form of any toolbox: a scalar; 0, attached to the graph, if no item counts.
 
         Args:
             pred: Logits, or the scores of items, of shape [N, C, *].
@@ -100,13 +86,6 @@ class RegisteredLoss(nn.Module):
                 averaged, or summed with ``'sum'``. A measure of all items together has no terms.
             ignore_index: The label that removes an item from the set. By default 255, where it cannot be a class.
             **kwargs: Arguments that a head passes to losses of other kinds.
-
-        Returns:
-            A scalar; 0, attached to the graph, if no item counts.
-
-        Raises:
-            TypeError: If a dtype does not fit.
-            ValueError: If a shape does not fit, a label is no class, or there are no terms.
         """
         self._check_reduction(reduction_override)
         inputs = self.read(pred, target, weight, ignore_index)
@@ -212,11 +191,7 @@ class SetLoss(RegisteredLoss):
 
 def is_logged() -> bool:
     """Return whether a Runner of MMEngine trains, so that measures of a loss are logged."""
-    if not HAS_MMENGINE or is_compiling():
-        return False
-    from mmengine.logging import MessageHub
-
-    return MessageHub.get_current_instance().get_info('loop_stage') == 'train'
+    return HAS_MMENGINE and not is_compiling() and _message_hub().get_info('loop_stage') == 'train'
 
 
 def is_traced_in_training() -> bool:
@@ -231,17 +206,16 @@ def is_traced_in_training() -> bool:
 
 def training_iteration() -> int | None:
     """Return the iteration of the Runner that trains; None where there is none."""
-    if not is_logged():
-        return None
-    from mmengine.logging import MessageHub
-
-    return MessageHub.get_current_instance().get_info('iter')
+    return _message_hub().get_info('iter') if is_logged() else None
 
 
 def log_scalar(name: str, value: Tensor) -> None:
     """Log a number as ``train/<name>`` in MMEngine's log and visualisers while a Runner trains; else do nothing."""
-    if not is_logged():
-        return
+    if is_logged():
+        _message_hub().update_scalar(f'train/{name}', value.detach())
+
+
+def _message_hub() -> Any:
     from mmengine.logging import MessageHub
 
-    MessageHub.get_current_instance().update_scalar(f'train/{name}', value.detach())
+    return MessageHub.get_current_instance()

@@ -21,47 +21,28 @@ from mmseg_nondecomp.functional.direct._gradient import MODES
 from mmseg_nondecomp.losses._base import SetLoss, Value
 from mmseg_nondecomp.losses._distributed import lengths_by_process, rows_by_process, sum_over
 
-MAX_EXCHANGED = 2**17
-"""Largest number of items of all processes that are exchanged one by one; beyond, their histogram is."""
-
-BINS = 2**14
-"""Number of cells of that histogram; near a score s they are about s / 200 wide."""
-
-LARGEST_SCORE = 1e30
-"""Finite score that replaces infinity in means and in the activation."""
+MAX_EXCHANGED = 2**17  # largest number of items of all processes exchanged one by one; beyond, their histogram is
+BINS = 2**14  # number of cells of that histogram; near a score s they are about s / 200 wide
+LARGEST_SCORE = 1e30  # finite score that replaces infinity in means and in the activation
 
 
 class Problems(NamedTuple):
     """One-vs-rest problems: R sets with S problems each, in which items with scores are positives or negatives."""
 
-    scores: Tensor
-    """Scores of shape [R, S, n]."""
-    is_positive: Tensor
-    """Whether an item is a positive, bool of shape [R, S, n]."""
-    valid: Tensor
-    """Whether an item counts, in all problems of a set alike, bool of shape [R, S, n]."""
-
-    def in_one_set(self) -> 'Problems':
-        """Return the problems with the items of all sets."""
-        return Problems(*(part.movedim(0, 1).flatten(1).unsqueeze(0) for part in self))
-
-    def as_one_problem(self) -> 'Problems':
-        """Return each set as one problem: that of all pairs of an item and a class."""
-        return Problems(*(part.flatten(1).unsqueeze(1) for part in self))
+    scores: Tensor  # scores of shape [R, S, n]
+    is_positive: Tensor  # whether an item is a positive, bool of shape [R, S, n]
+    valid: Tensor  # whether an item counts, in all problems of a set alike, bool of shape [R, S, n]
 
 
 class DirectLoss(SetLoss):
     """A loss of one-vs-rest problems with the gradient of direct loss minimisation.
 
-    It defines its own channels, activation and accuracy for MMDetection's box heads. The arguments are those of
-    `DirectAPLoss`.
+    It defines channels, activation and accuracy for MMDetection's box heads. The arguments are those of `DirectAPLoss`.
     """
 
     has_terms = False
     one_vs_rest = True
-    custom_cls_channels = True
-    custom_activation = True
-    custom_accuracy = True
+    custom_cls_channels = custom_activation = custom_accuracy = True
     shown = ('epsilon', 'mode', 'per_class', 'scope')
 
     def __init__(
@@ -92,8 +73,7 @@ class DirectLoss(SetLoss):
     def read(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Inputs:
         """Return the tensors of a call; the class of a single channel is label 0 of items and label 1 of maps."""
         check_tensor('pred', pred)
-        zero_is_class = pred.dim() == 2
-        inputs = read_inputs(pred, target, weight, ignore_index, self.one_vs_rest, zero_is_class)
+        inputs = read_inputs(pred, target, weight, ignore_index, self.one_vs_rest, zero_is_class=pred.dim() == 2)
         if inputs.weight is not None:
             check_zero_or_one('weight', inputs.weight)
         return inputs
@@ -190,7 +170,6 @@ def by_cells(own: Problems) -> Problems:
     sums = over(sums.scatter_add_(1, cells, torch.where(valid, exact, 0)))
     means = (sums / of_all.sum(1).clamp(min=1)).to(scores.dtype)
     means[:, -1] = torch.nan  # scores without an order
-
     of_others = (of_all - counts).flatten(1)
     n_others = int(of_others.sum(1).max())
     place = torch.arange(of_others.shape[1], device=scores.device).repeat(len(scores), 1)

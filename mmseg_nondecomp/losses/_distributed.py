@@ -35,13 +35,13 @@ class SumOverProcesses(Reduce):
 
 def sum_over(scope: str) -> Reduce:
     """Return the sum over the processes that share a set of this scope."""
-    is_shared = scope == 'world' and _in_a_group() and dist.get_world_size() > 1
-    return SumOverProcesses(dist.get_world_size()) if is_shared else in_one_process
+    n_processes = _n_processes() if scope == 'world' else 1
+    return SumOverProcesses(n_processes) if n_processes > 1 else in_one_process
 
 
 def lengths_by_process(length: int, device: torch.device) -> list[int]:
     """Return the number of rows of each process, by rank. A collective: every process has to call it."""
-    if not _in_a_group() or dist.get_world_size() == 1:
+    if _n_processes() == 1:
         return [length]
     lengths = [torch.zeros(1, dtype=torch.long, device=device) for _ in range(dist.get_world_size())]
     dist.all_gather(lengths, torch.full_like(lengths[0], length))
@@ -58,5 +58,5 @@ def rows_by_process(own: Tensor, lengths: list[int]) -> list[Tensor]:
     return [rows[:length] for rows, length in zip(gathered, lengths, strict=True)]
 
 
-def _in_a_group() -> bool:
-    return dist.is_available() and dist.is_initialized()
+def _n_processes() -> int:
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1

@@ -26,8 +26,7 @@ class JaccardLoss(SetLoss):
     """
 
     shown: tuple[str, ...] = ('classes', 'scope')
-    top = 1.0
-    """Score that is no error where the class is present."""
+    top = 1.0  # score that is no error where the class is present
 
     def __init__(self, classes: Classes, **common: Any) -> None:
         super().__init__(**common)
@@ -74,17 +73,9 @@ class JaccardLoss(SetLoss):
 
 
 class LovaszLoss(JaccardLoss):
-    """The Lovász extension of the Jaccard loss of each class, by sorting or by histograms.
+    """The Lovász extension of the Jaccard loss of each class, with the arguments of `LovaszSoftmaxLoss`."""
 
-    Args:
-        classes: The classes that are averaged.
-        bins: The resolution of the errors; None sorts them.
-        memory: The number of past mini-batches that belong to the set.
-        common: The arguments of `SetLoss`.
-    """
-
-    cells: type[Cells]
-    """Cells of the histogram."""
+    cells: type[Cells]  # cells of the histogram
 
     def __init__(self, classes: Classes, bins: int | None, memory: int, **common: Any) -> None:
         super().__init__(classes, **common)
@@ -117,9 +108,6 @@ class HistogramMemory(nn.Module):
     """The histograms of the last K mini-batches, in the checkpoint of the model: K · C · 2 · B numbers.
 
     They are coarser than the histogram of the present mini-batch: B cells for its 3 B.
-
-    Args:
-        batches: The number of mini-batches, K.
     """
 
     def __init__(self, batches: int) -> None:
@@ -154,11 +142,7 @@ class HistogramMemory(nn.Module):
         return torch.zeros(0) if self.kept is None else self.kept
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Load the histograms of a checkpoint.
-
-        Raises:
-            ValueError: If the state is anything else.
-        """
+        """Load the histograms of a checkpoint; raise ValueError if the state is anything else."""
         is_tensor = isinstance(state, Tensor) and state.is_floating_point()
         if not is_tensor or (len(state) and (state.dim() != 5 or state.shape[1] != 1 or state.shape[3] != 2)):
             found = tuple(state.shape) if isinstance(state, Tensor) else type(state).__name__

@@ -30,7 +30,8 @@ def cross_entropy(inputs: Inputs, class_weight: Tensor | None = None) -> Tensor:
 
 def binary_cross_entropy(inputs: Inputs, class_weight: Tensor | None = None) -> Tensor:
     """Compute the sigmoid cross-entropy of each channel against its class, averaged over the channels of an item."""
-    return _mean_over_channels(_decision_losses(inputs.scores, _is_class(inputs)), inputs.valid, class_weight)
+    is_class = inputs.one_hot().to(inputs.scores.dtype)
+    return _mean_over_channels(_decision_losses(inputs.scores, is_class), inputs.valid, class_weight)
 
 
 def focal(inputs: Inputs, class_weight: Tensor | None = None) -> Tensor:
@@ -39,7 +40,7 @@ def focal(inputs: Inputs, class_weight: Tensor | None = None) -> Tensor:
     Reference:
         T.-Y. Lin et al.: Focal Loss for Dense Object Detection. ICCV 2017. https://arxiv.org/abs/1708.02002
     """
-    is_class = _is_class(inputs)
+    is_class = inputs.one_hot().to(inputs.scores.dtype)
     probability = inputs.scores.sigmoid()
     miss = probability + is_class - 2 * probability * is_class
     balance = 0.75 - 0.5 * is_class
@@ -66,11 +67,9 @@ def pixel_losses(inputs: Inputs, pixel_loss: str | nn.Module, class_weight: Tens
 
 
 class RegisteredPixelLoss(nn.Module):
-    """An elementwise loss of MMSegmentation, or one with its call form.
+    """An elementwise loss of MMSegmentation, or one with its call form, by a config such as ``dict(type='FocalLoss')``.
 
-    Args:
-        cfg: The config of the loss, such as ``dict(type='FocalLoss', gamma=1.0)``.
-        class_weight: Must be None: such a loss takes its own in ``cfg``.
+    ``class_weight`` has to be None: such a loss takes its own in ``cfg``.
     """
 
     def __init__(self, cfg: dict[str, Any], class_weight: Sequence[float] | None = None) -> None:
@@ -107,11 +106,6 @@ class RegisteredPixelLoss(nn.Module):
                 f'{losses.min().item():.4g}.'
             )
         return losses.reshape(inputs.valid.shape)
-
-
-def _is_class(inputs: Inputs) -> Tensor:
-    """Return the target of the decision of each channel, of the shape and dtype of the scores."""
-    return inputs.one_hot().to(inputs.scores.dtype)
 
 
 def _decision_losses(scores: Tensor, is_class: Tensor) -> Tensor:

@@ -14,15 +14,19 @@ from mmseg_nondecomp.losses._base import RegisteredLoss, Value
 
 
 class TopKLoss(RegisteredLoss):
-    """Loss that is 0 where the label is among the k highest scores by a margin; with several k, a weighted mean.
-
-    Subclasses define `losses`.
-    """
+    """Loss that is 0 where the label is among the k highest scores by a margin; with several k, a weighted mean."""
 
     default_name = 'loss_topk'
     averages_terms = True
 
-    def __init__(self, k: int | Sequence[int], margin: float, k_weights: Sequence[float] | None, **common: Any) -> None:
+    def __init__(
+        self,
+        k: int | Sequence[int] = 5,
+        margin: float = 1.0,
+        *,
+        k_weights: Sequence[float] | None = None,
+        **common: Any,
+    ) -> None:
         super().__init__(**common)
         check_number('margin', margin, '[0, inf)')
         self.k, self.margin = k, margin

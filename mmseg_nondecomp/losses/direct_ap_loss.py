@@ -43,9 +43,8 @@ class DirectAPLoss(DirectLoss):
 
     Example:
         >>> import torch
-        >>> loss = DirectAPLoss()
         >>> scores = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
-        >>> loss(scores, torch.tensor([2, 0, 1]))  # label 2 is the background
+        >>> DirectAPLoss()(scores, torch.tensor([2, 0, 1]))  # label 2 is the background
         tensor(0.2500, grad_fn=<MulBackward0>)
 
         In an MMDetection config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::
@@ -61,8 +60,10 @@ class DirectAPLoss(DirectLoss):
     def problems(self, inputs: Inputs) -> Problems:
         """Return the rankings of whole sets: items of all processes with ``scope='world'``."""
         problems = super().problems(inputs)
-        problems = problems if self.scope == 'image' else problems.in_one_set()
-        problems = problems if self.per_class else problems.as_one_problem()
+        if self.scope != 'image':  # the items of all images in one set
+            problems = Problems(*(part.movedim(0, 1).flatten(1).unsqueeze(0) for part in problems))
+        if not self.per_class:  # all pairs of an item and a class in one problem
+            problems = Problems(*(part.flatten(1).unsqueeze(1) for part in problems))
         return of_all_processes(problems) if self.scope == 'world' else problems
 
     def losses(self, problems: Problems, mode: str | None) -> ClassLosses:

@@ -28,9 +28,8 @@ class DirectZeroOneLoss(DirectLoss):
 
     Example:
         >>> import torch
-        >>> loss = DirectZeroOneLoss()
         >>> scores = torch.tensor([[2.0, 1.0], [-1.0, 0.5]], requires_grad=True)
-        >>> loss(scores, torch.tensor([0, 1]))
+        >>> DirectZeroOneLoss()(scores, torch.tensor([0, 1]))
         tensor(0.2500, grad_fn=<MulBackward0>)
     """
 

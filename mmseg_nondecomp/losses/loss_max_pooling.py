@@ -25,9 +25,8 @@ class LossMaxPooling(SetLoss):
         ratio: The least share of the valid pixels that carries weight, in (0, 1].
         pixel_loss: The loss that is pooled: ``'cross_entropy'`` (of softmax, or of the sigmoid of one channel),
             ``'bce'`` and ``'focal'`` (one decision per channel), or the config of a registered elementwise loss.
-        common: ``scope`` (by default ``'image'``, as in the paper), ``class_weight`` (a factor on the pixel loss for
-            each class; a class of weight 0 stays in the set, at loss 0), ``use_sigmoid``, ``loss_weight`` and
-            ``loss_name``, as for :class:`mmseg_nondecomp.losses.SetLoss`.
+        **common: The arguments of :class:`mmseg_nondecomp.losses.SetLoss`. ``scope`` is ``'image'`` by default, as in
+            the paper; ``class_weight`` is a factor on the pixel loss (a class of weight 0 stays in the set, at loss 0).
 
     Example:
         >>> import torch
@@ -58,8 +57,7 @@ class LossMaxPooling(SetLoss):
         check_number('ratio', ratio, '(0, 1]')
         if isinstance(pixel_loss, str):
             check_option('pixel_loss', pixel_loss, (*PIXEL_LOSSES, 'the config of a registered elementwise loss'))
-        self.p = p
-        self.ratio = ratio
+        self.p, self.ratio = p, ratio
         self.one_vs_rest = pixel_loss != 'cross_entropy'
         class_weight = common.get('class_weight')
         self.pixel_loss = pixel_loss if isinstance(pixel_loss, str) else RegisteredPixelLoss(pixel_loss, class_weight)

@@ -30,15 +30,13 @@ class LovaszHingeLoss(LovaszLoss):
         classes: With several decisions, those that are averaged.
         bins: The resolution of the errors without sorting: about 8 / bins of the logit. ``None`` sorts.
         memory: The number of past mini-batches that belong to the set beside the present one.
-        common: ``scope``, ``class_weight``, ``use_sigmoid``, ``loss_weight`` and ``loss_name``, as for
-            :class:`mmseg_nondecomp.losses.SetLoss`.
+        **common: The arguments of :class:`mmseg_nondecomp.losses.SetLoss`.
 
     Example:
         >>> import torch
-        >>> loss = LovaszHingeLoss(scope='image')
         >>> logits = torch.zeros(2, 1, 8, 8, requires_grad=True)
         >>> label = torch.zeros(2, 8, 8, dtype=torch.long)
-        >>> loss(logits, label)
+        >>> LovaszHingeLoss(scope='image')(logits, label)
         tensor(1., grad_fn=<MulBackward0>)
     """
 

@@ -22,15 +22,13 @@ class LovaszSoftmaxLoss(LovaszLoss):
         memory: The number of past mini-batches that belong to the set beside the present one: with one image a
             mini-batch, the loss is then an estimate of the IoU of the data set. Gradients shrink with the share of the
             present mini-batch.
-        common: ``scope``, ``class_weight``, ``use_sigmoid``, ``loss_weight`` and ``loss_name``, as for
-            :class:`mmseg_nondecomp.losses.SetLoss`.
+        **common: The arguments of :class:`mmseg_nondecomp.losses.SetLoss`.
 
     Example:
         >>> import torch
-        >>> loss = LovaszSoftmaxLoss()
         >>> logits = torch.zeros(2, 4, 8, 8, requires_grad=True)
         >>> label = torch.zeros(2, 8, 8, dtype=torch.long)
-        >>> loss(logits, label)
+        >>> LovaszSoftmaxLoss()(logits, label)
         tensor(0.7500, grad_fn=<MulBackward0>)
 
         In an MMSegmentation config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::

@@ -26,7 +26,7 @@ class SmoothTopKLoss(TopKLoss):
         tau: The temperature.
         margin: The margin.
         k_weights: The weight of each of several k in the mean; equal by default.
-        **common: ``loss_weight`` and ``loss_name``: see `RegisteredLoss`.
+        **common: ``loss_weight`` and ``loss_name``: see `SetLoss`.
 
     Example:
         >>> import torch
@@ -50,7 +50,7 @@ class SmoothTopKLoss(TopKLoss):
         k_weights: Sequence[float] | None = None,
         **common: Any,
     ) -> None:
-        super().__init__(k, margin, k_weights, **common)
+        super().__init__(k, margin, k_weights=k_weights, **common)
         check_temperature(tau)
         self.tau = tau
 

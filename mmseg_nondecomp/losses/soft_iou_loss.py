@@ -22,15 +22,13 @@ class SoftIoULoss(JaccardLoss):
         classes: The classes that are averaged: those ``'present'`` in the set, ``'all'``, or a list of indices.
         alpha: The weight of false positives (Tversky), at least 0.
         beta: The weight of false negatives, at least 0. With 0.5 for both it is the Dice loss.
-        common: ``scope``, ``class_weight``, ``use_sigmoid``, ``loss_weight`` and ``loss_name``, as for
-            :class:`mmseg_nondecomp.losses.SetLoss`.
+        **common: The arguments of :class:`mmseg_nondecomp.losses.SetLoss`.
 
     Example:
         >>> import torch
-        >>> loss = SoftIoULoss()
         >>> logits = torch.zeros(2, 4, 8, 8, requires_grad=True)
         >>> label = torch.zeros(2, 8, 8, dtype=torch.long)
-        >>> loss(logits, label)
+        >>> SoftIoULoss()(logits, label)
         tensor(0.7500, grad_fn=<MulBackward0>)
     """
 

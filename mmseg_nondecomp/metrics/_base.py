@@ -12,15 +12,13 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 class UnitMetric(Metric):
     """A metric with values from 0 to 1, in float64 if it was given scores of float64 and in float32 otherwise.
 
-    Everything that a value depends on is in the states: only these are shared within a collection, saved and
-    synchronised.
+    All that a value depends on is in the states: only these are shared within a collection, saved and synchronised.
     """
 
     full_state_update = False
     higher_is_better = True
     plot_lower_bound = 0.0
     plot_upper_bound = 1.0
-
     of_doubles: Tensor
 
     def __init__(self, **kwargs: Any) -> None:
@@ -28,14 +26,9 @@ class UnitMetric(Metric):
         self.add_state('of_doubles', torch.zeros((), dtype=torch.long), dist_reduce_fx='max')
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:
-        """Plot a value, or several, with Matplotlib.
+        """Plot a value of ``forward`` or ``compute``, or a list of them, with Matplotlib; return figure and axis.
 
-        Args:
-            val: A value of ``forward`` or ``compute``, or a list of such values; by default that of ``compute``.
-            ax: The axis to plot into; by default a new one.
-
-        Returns:
-            The figure and the axis.
+        By default it is the value of ``compute``, in a new axis.
 
         Example:
             >>> from mmseg_nondecomp.metrics import SoftJaccardIndex

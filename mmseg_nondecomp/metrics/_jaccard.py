@@ -11,10 +11,7 @@ from mmseg_nondecomp.metrics.functional._jaccard import check_jaccard_arguments,
 
 
 class JaccardMetric(UnitMetric):
-    """One minus a Jaccard loss of each class, averaged over classes.
-
-    Inputs and arguments are documented in `LovaszJaccardIndex`.
-    """
+    """One minus a Jaccard loss, averaged over classes. Inputs and arguments are those of `LovaszJaccardIndex`."""
 
     is_differentiable = True
     plot_legend_name = 'Class'
@@ -31,10 +28,8 @@ class JaccardMetric(UnitMetric):
     ) -> None:
         super().__init__(**kwargs)
         check_jaccard_arguments(num_classes, classes, average, ignore_index)
-        self.num_classes = num_classes
-        self.classes = classes
-        self.average = average
-        self.ignore_index = ignore_index
+        self.num_classes, self.classes = num_classes, classes
+        self.average, self.ignore_index = average, ignore_index
         self.add_settings_state(ignore_index=ignore_index)
         for name, shape in (('decided', (num_classes,)), *self.sums_of_pixels().items()):
             self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx='sum')

@@ -42,10 +42,6 @@ class JaccardIndexByImage(UnitMetric):
         worst: The share of the images in ``worst``, in (0, 1].
         kwargs: The arguments of any torchmetrics metric.
 
-    Raises:
-        TypeError: If an argument or an input is of a wrong type.
-        ValueError: If an argument or an input is out of range.
-
     Example:
         >>> metric = JaccardIndexByImage(num_classes=2)
         >>> decided = torch.tensor([[0, 1, 1, 1], [0, 0, 0, 1]])
@@ -66,9 +62,7 @@ class JaccardIndexByImage(UnitMetric):
     def __init__(self, num_classes: int, ignore_index: int | None = None, worst: float = 0.05, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         _jaccard_index_by_image_arg_validation(num_classes, ignore_index, worst)
-        self.num_classes = num_classes
-        self.ignore_index = ignore_index
-        self.worst = worst
+        self.num_classes, self.ignore_index, self.worst = num_classes, ignore_index, worst
         self.add_settings_state(ignore_index=ignore_index)
         self.add_state('counts', [], dist_reduce_fx='cat')
         self.add_state('batches', torch.zeros(2, dtype=torch.float64), dist_reduce_fx='sum')

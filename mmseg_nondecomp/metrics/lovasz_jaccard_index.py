@@ -37,10 +37,6 @@ class LovaszJaccardIndex(JaccardMetric):
         bins: The resolution of the errors.
         kwargs: The arguments of any torchmetrics metric.
 
-    Raises:
-        TypeError: If an argument or an input is of a wrong type.
-        ValueError: If an argument or an input is out of range.
-
     Example:
         >>> import torch
         >>> metric = LovaszJaccardIndex(num_classes=2)

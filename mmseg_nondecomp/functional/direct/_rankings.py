@@ -42,14 +42,12 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional._inputs import check_floating_point, check_number, check_option
 
-MAX_CELLS = 2**28
-"""Upper limit on the size of the table of the negative update: 256 MB."""
-
+MAX_CELLS = 2**28  # upper limit on the size of the table of the negative update: 256 MB
 DIRECTIONS = ('positive', 'negative')
 
 
 def loss_augmented_ranking(pos: Tensor, neg: Tensor, epsilon: float, direction: str = 'positive') -> Tensor:
-    r"""Return the number of negatives ranked above each positive, in descending order of the positives' scores.
+    r"""Return how many negatives are above each positive, int64 [P], in descending order of the positives' scores.
 
     The positive direction, :math:`F + \epsilon L`, costs a sort; the negative one, :math:`F - \epsilon L`, grows with
     the number of pairs of a positive and a negative above it. Beyond 2^28 of them negatives move in blocks of
@@ -61,12 +59,8 @@ def loss_augmented_ranking(pos: Tensor, neg: Tensor, epsilon: float, direction: 
         epsilon: The weight of the loss, not negative.
         direction: ``'positive'`` for the worse ranking, ``'negative'`` for the better one.
 
-    Returns:
-        The counts, int64 of shape [P].
-
     Raises:
-        TypeError: If scores are not floating point.
-        ValueError: If a shape, ``epsilon`` or ``direction`` does not fit.
+        ValueError: If a shape, ``epsilon`` or ``direction`` does not fit; TypeError if scores are not floating point.
 
     Example:
         >>> pos, neg = torch.tensor([2.0, 0.0]), torch.tensor([1.0, -1.0])
@@ -87,17 +81,10 @@ def loss_augmented_ranking(pos: Tensor, neg: Tensor, epsilon: float, direction: 
 
 
 def best_rankings(pos: Tensor, neg: Tensor, n_pos: Tensor, n_neg: Tensor, weight: float) -> Tensor:
-    """Return the rankings of several problems, each with its scores sorted and padded.
+    """Return the number of negatives above each positive, int64 of shape [K, P], in the best rankings of K problems.
 
-    Args:
-        pos: The scores of the positives of each problem in descending order, float64 of shape [K, P], then -inf.
-        neg: Those of the negatives, of shape [K, N].
-        n_pos: The number of positives of each problem, of shape [K].
-        n_neg: The number of negatives, of shape [K].
-        weight: The weight of the loss; below 0 for the better ranking.
-
-    Returns:
-        The number of negatives above each positive, int64 of shape [K, P].
+    ``pos`` [K, P] and ``neg`` [K, N] hold scores, float64, in descending order and padded with -inf; ``n_pos`` and
+    ``n_neg`` [K] are their numbers. The weight of the loss is below 0 for the better ranking.
     """
     if pos.numel() == 0 or neg.shape[1] == 0:
         return torch.zeros_like(pos, dtype=torch.long)

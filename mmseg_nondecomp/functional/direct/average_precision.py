@@ -18,21 +18,18 @@ from torch import Tensor
 from mmseg_nondecomp.functional.direct._gradient import comparison, one_problem, with_gradient
 from mmseg_nondecomp.functional.direct._rankings import best_rankings
 
-LOWEST = -1e100
-"""Finite score that replaces -inf."""
-
-TOLERANCE = 1e-9
-"""Upper bound on the rounding error of a sum of gradients that is 0."""
+LOWEST = -1e100  # finite score that replaces -inf
+TOLERANCE = 1e-9  # upper bound on the rounding error of a sum of gradients that is 0
 
 
 def direct_ap_loss(
     scores: Tensor, target: Tensor, epsilon: float = 0.1, mode: str = 'positive', weight: Tensor | None = None
 ) -> Tensor:
-    r"""Compute one minus the average precision, with the direct-loss gradient.
+    r"""Compute one minus the average precision, a scalar, with the direct-loss gradient.
 
     Args:
         scores: The scores, of shape [n].
-        target: 1 for positives, 0 for negatives, of shape [n].
+        target: 1 for positives, 0 for negatives, of shape [n]. Without either the loss is 0, attached to the graph.
         epsilon: The weight of the loss in the ranking that is compared.
         mode: The update. ``'positive'`` and ``'negative'`` are the directions of the paper: away from a worse ranking,
             towards a better one. ``'hinge'`` is the structured hinge loss, :math:`\max (F + L)` less the score of the
@@ -40,12 +37,8 @@ def direct_ap_loss(
             1 - AP but the bound that they minimise.
         weight: 0 for items that do not count, 1 for others, of shape [n].
 
-    Returns:
-        A scalar; 0, attached to the graph, if there are no positives or no negatives.
-
     Raises:
-        TypeError: If ``scores`` is not floating point, or ``epsilon`` is no number.
-        ValueError: If a shape, a label or a parameter is out of range.
+        ValueError: If a shape, a label or a parameter is out of range; TypeError if its type does not fit.
 
     Example:
         >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
@@ -60,17 +53,10 @@ def direct_ap_loss(
 
 
 def direct_ap_losses(scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str | None) -> Tensor:
-    """Return the loss of each problem, 0 for those without positives or without negatives.
+    """Return the loss of each problem [K], float32 or better; 0 for those without positives or without negatives.
 
-    Args:
-        scores: The scores of the items in each problem, of shape [K, n].
-        is_positive: Whether an item is a positive of the problem, bool of shape [K, n].
-        valid: Whether it counts, bool of shape [K, n].
-        epsilon: As for `direct_ap_loss`.
-        mode: As for `direct_ap_loss`; None for the loss without a gradient.
-
-    Returns:
-        The losses, of shape [K], float32 or better; NaN, as is their gradient, where a score is NaN or infinite.
+    Scores, and the masks of positives and of items that count, are of shape [K, n]. With the mode None the loss has no
+    gradient. Loss and gradient are NaN where a score is NaN or infinite.
     """
     with torch.no_grad():
         pos, neg = _sorted(scores.detach(), is_positive, valid)
@@ -98,12 +84,9 @@ _Ranking = tuple[Tensor, Tensor]
 class _Sorted(NamedTuple):
     """Items of one kind, positives or negatives, of each problem in descending order of their scores."""
 
-    scores: Tensor
-    """float64 of shape [K, m], padded."""
-    items: Tensor
-    """Index of each item, of shape [K, m]."""
-    size: Tensor
-    """Number of items, of shape [K]."""
+    scores: Tensor  # float64 of shape [K, m], padded
+    items: Tensor  # index of each item, of shape [K, m]
+    size: Tensor  # number of items, of shape [K]
 
     @property
     def exists(self) -> Tensor:

@@ -40,25 +40,19 @@ from mmseg_nondecomp._utils.versions import is_compiling
 from mmseg_nondecomp.functional._averaging import ClassLosses
 from mmseg_nondecomp.functional._inputs import Inputs, at_least_float32, check_floating_point, check_zero_or_one
 
-NOTHING = 1e-100
-"""A mass that is negligible beside any other and whose square is a normal number."""
-
-CELLS_AT_A_TIME = 1 << 15
-"""Number of cells that a CPU processes at a time, so that intermediate results stay in its cache."""
+NOTHING = 1e-100  # a mass that is negligible beside any other and whose square is a normal number
+CELLS_AT_A_TIME = 1 << 15  # number of cells that a CPU processes at a time: intermediate results stay in its cache
 
 
 def lovasz_extension(errors: Tensor, foreground: Tensor) -> Tensor:
     r"""Compute the Lovász extension :math:`\bar\Delta` of the Jaccard loss. Its gradient is :math:`g`.
 
     Args:
-        errors: Non-negative errors of the pixels of a class, of shape [..., P]; each row is a set of its own.
-        foreground: Which pixels belong to the class (bool, or 0 and 1), of the same shape.
-
-    Returns:
-        The extension, of shape [...]; where no pixel belongs to the class, the largest error.
+        errors: Non-negative errors of the pixels of a class, of shape [..., P]; each row is a set with an extension.
+        foreground: Which pixels belong to the class (bool, or 0 and 1), of the same shape. The extension of a row
+            without any is the largest error.
 
     Raises:
-        TypeError: If ``errors`` is not a floating-point tensor.
         ValueError: If the shapes differ, ``foreground`` is neither 0 nor 1, or an error is negative.
 
     Example:
@@ -82,18 +76,14 @@ def lovasz_extension(errors: Tensor, foreground: Tensor) -> Tensor:
 
 
 def sorted_losses(inputs: Inputs, top: float, per_image: bool) -> ClassLosses:
-    """Compute the exact extension of each class.
+    """Compute the exact extension of each class; with ``per_image``, each image is a set.
 
-    Args:
-        inputs: Scores and targets. The error of an item is its score, or ``top`` minus its score on its own class.
-        top: The score that is no error where the class is present.
-        per_image: Whether each image is a set.
+    The error of an item is its score, or ``top`` minus its score on its own class.
     """
     scores, target, mass = inputs.scores, inputs.target, inputs.mass
     if not per_image and len(scores) > 1:
-        scores, target, mass = (
-            part.movedim(0, -2).flatten(-2).unsqueeze(0) for part in (scores, target, mass)
-        )  # [N, *, P] as [1, *, N P]
+        # [N, *, P] as [1, *, N P]
+        scores, target, mass = (part.movedim(0, -2).flatten(-2).unsqueeze(0) for part in (scores, target, mass))
     losses = _Sorted.apply(scores, target, mass, top)
     if inputs.is_soft:
         present = ((target > 0) & (mass > 0).unsqueeze(1)).any(2)
@@ -104,11 +94,10 @@ def sorted_losses(inputs: Inputs, top: float, per_image: bool) -> ClassLosses:
 
 
 class _Sorted(torch.autograd.Function):
-    """The extension of each class in each set, by sorting its errors."""
+    """The extension [R, C] of each class in each set of scores [R, C, P], by sorting its errors."""
 
     @staticmethod
     def forward(ctx: Any, scores: Tensor, target: Tensor, mass: Tensor, top: float) -> Tensor:
-        """Return the losses [R, C] of scores [R, C, P]."""
         n_classes = scores.shape[1]
         if scores.device.type == 'cpu' and not is_compiling():  # one row is sorted faster than many
             slopes, losses = torch.empty_like(scores), scores.new_empty(scores.shape[:2])
@@ -125,7 +114,6 @@ class _Sorted(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        """Return the slopes times the gradient."""
         (slopes,) = ctx.saved_tensors
         return slopes * gradient.unsqueeze(2), None, None, None
 
@@ -133,11 +121,7 @@ class _Sorted(torch.autograd.Function):
 def _loss_and_slope(scores: Tensor, label: Tensor, mass: Tensor, top: float) -> tuple[Tensor, Tensor]:
     """Return the extension [...] of scores [..., P] and its derivative.
 
-    Args:
-        scores: The scores.
-        label: Whether items belong to the class (bool), or soft labels.
-        mass: The weight of each item, int32 or float64.
-        top: The score that is no error on an item of the class.
+    Labels are bool, whether items belong to the class, or soft; the mass of items is int32 or float64.
     """
     scores = torch.where(mass > 0, scores, 0)
     if label.dtype == torch.bool:
@@ -157,15 +141,10 @@ def _loss_and_slope(scores: Tensor, label: Tensor, mass: Tensor, top: float) -> 
 
 @torch.no_grad()
 def shares_by_sorting(errors: Tensor, foreground: Tensor, background: Tensor) -> Tensor:
-    """Compute the gradient of the extension with respect to the errors.
+    """Compute the gradient of the extension with respect to errors [..., P], among which a NaN may be.
 
-    Args:
-        errors: Non-negative errors, of shape [..., P]; a NaN may be among them.
-        foreground: The mass of the pixels that belong to the class, int32 or float64, of the same shape; 0 elsewhere.
-        background: The mass of the other pixels.
-
-    Returns:
-        The shares, of the shape and dtype of ``errors``.
+    ``foreground`` has the mass of the pixels of the class, ``background`` that of others, int32 or float64; 0
+    elsewhere.
     """
     if errors.dtype == torch.float64:  # quotients of integers are float32
         foreground, background = foreground.double(), background.double()
@@ -187,14 +166,9 @@ def descending_order(values: Tensor) -> Tensor:
 
 
 def shares_in_order(foreground: Tensor, background: Tensor) -> Tensor:
-    """Compute the step that each pixel causes, the pixels being in descending order of their errors.
+    """Compute the steps [..., P] that pixels cause, given their masses in descending order of the errors.
 
-    Args:
-        foreground: The mass of each pixel that belongs to the class, of shape [..., P]; 0 elsewhere.
-        background: The mass of each pixel that does not, of shape [..., P]; 0 elsewhere.
-
-    Returns:
-        The steps, of shape [..., P], float64 for floating-point masses and float32 for integers, which are exact.
+    They are float64 for floating-point masses and float32 for integers, which are exact.
     """
     total = foreground.sum(-1, keepdim=True, dtype=foreground.dtype)
     intersection = total - foreground.cumsum(-1, dtype=foreground.dtype)
@@ -209,11 +183,7 @@ def shares_in_order(foreground: Tensor, background: Tensor) -> Tensor:
 def shares_of_cells(mass: Tensor) -> Tensor:
     """Compute the step of each cell of a histogram, shared out along the straight path, per unit of mass.
 
-    Args:
-        mass: Mass of the other classes and of the class in each cell, of shape [..., 2, T], errors ascending.
-
-    Returns:
-        The share of a unit of background and that of a unit of foreground, float64 of the same shape.
+    Mass and shares are [..., 2, T], the background first, errors ascending; shares are float64.
     """
     rows = mass.reshape(-1, *mass.shape[-2:])
     n_rows = max(1, CELLS_AT_A_TIME // mass.shape[-1])

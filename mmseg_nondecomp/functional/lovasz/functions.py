@@ -1,8 +1,4 @@
-"""The Lovász losses as functions: of probabilities, and of the logits of one decision.
-
-Reference:
-    M. Berman, A. Rannen Triki, M. B. Blaschko: The Lovász-Softmax loss. CVPR 2018. https://arxiv.org/abs/1705.08790
-"""
+"""The Lovász losses as functions: of probabilities, and of the logits of one decision."""
 
 from collections.abc import Sequence
 
@@ -30,7 +26,7 @@ def lovasz_softmax(
     class_weight: Tensor | Sequence[float] | None = None,
     bins: int | None = None,
 ) -> Tensor:
-    r"""Compute the Lovász-Softmax loss (equation 13 of the paper).
+    r"""Compute the Lovász-Softmax loss (Berman et al., CVPR 2018, equation 13).
 
     The error of a pixel for class :math:`c` is :math:`1 - f(c)` if it belongs to the class and :math:`f(c)` if not. The
     loss of the class is the Lovász extension of :math:`1 - \mathrm{IoU}_c` at these errors: on one-hot predictions it
@@ -55,8 +51,7 @@ def lovasz_softmax(
         A scalar in [0, 1]; 0, attached to the graph, if no class counts.
 
     Raises:
-        TypeError: If a dtype does not fit.
-        ValueError: If a shape or a value is out of range.
+        ValueError: If a shape or a value is out of range; TypeError if a dtype does not fit.
 
     Example:
         >>> import torch
@@ -89,8 +84,7 @@ def lovasz_hinge(logits: Tensor, target: Tensor, per_image: bool = False, ignore
         A scalar; 0, attached to the graph, if no pixel is left. Without any foreground it is the largest error.
 
     Raises:
-        TypeError: If a dtype does not fit.
-        ValueError: If the shapes differ or a label is neither 0 nor 1.
+        ValueError: If the shapes differ or a label is neither 0 nor 1; TypeError if a dtype does not fit.
 
     Example:
         >>> import torch

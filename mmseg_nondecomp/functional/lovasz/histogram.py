@@ -38,8 +38,7 @@ class Cells:
     """Cells of errors: the resolution of a histogram."""
 
     bins: int
-    top = 1.0
-    """Score that is no error where the class is present."""
+    top = 1.0  # score that is no error where the class is present
 
     @property
     def number(self) -> int:
@@ -116,29 +115,22 @@ def lovasz_losses(
     past: Callable[[Tensor], Tensor] | None = None,
     reduce: Reduce = in_one_process,
 ) -> tuple[ClassLosses, Tensor | None]:
-    """Compute the Lovász extension of the Jaccard loss of each class.
+    """Compute the Lovász extension of the Jaccard loss of each class, and this mini-batch's histogram [R, C, 2, T].
 
-    Args:
-        inputs: Scores and targets, or the logits of the scores.
-        cells: The cells of the histogram.
-        bins: The resolution of the cells; None sorts the errors, on one process.
-        per_image: Whether each image is a set.
-        activation: How scores are computed from logits.
-        past: Returns the mass of earlier mini-batches that belong to the set, given that of this one.
-        reduce: Sums a tensor over the processes that share the set.
-
-    Returns:
-        The losses, and the mass in each cell of the histogram of this mini-batch, of shape [R, C, 2, T].
+    Without ``bins``, the resolution of the cells, errors are sorted, on one process. With an activation, the inputs
+    hold logits; with ``per_image``, each image is a set. ``past`` returns the mass of earlier mini-batches that belong
+    to the set, given that of this one.
     """
     if bins is None:
         scores = activate(inputs.scores, activation)
         return sorted_losses(inputs._replace(scores=scores), cells.top, per_image), None
     histogram = error_histogram(inputs, cells(bins), per_image, activation)
     # Counts of one process are in the range of int32.
-    mass = whole = histogram.mass if reduce is in_one_process else reduce(_in_64_bits(histogram.mass))
+    mass = histogram.mass
+    if reduce is not in_one_process:
+        mass = reduce(mass if mass.is_floating_point() else mass.long())
     before = None if past is None else past(mass)
-    if before is not None:
-        whole = mass + before
+    whole = mass if before is None else mass + before
     shares = shares_of_cells(whole)
     losses = reduce(loss_of_cells(histogram.errors, shares))
     if before is not None:  # the errors of the past are given up to their cells
@@ -150,10 +142,8 @@ def lovasz_losses(
 class ErrorHistogram(NamedTuple):
     """Counts and errors of a set of pixels. In the third dimension the background is first, the foreground second."""
 
-    mass: Tensor
-    """Number of pixels in each cell, int32 of shape [R, C, 2, T]; or their mass, float64."""
-    errors: Tensor
-    """Sum of their errors, differentiable; float64 of the same shape."""
+    mass: Tensor  # number of pixels in each cell, int32 of shape [R, C, 2, T]; or their mass, float64
+    errors: Tensor  # sum of their errors, differentiable; float64 of the same shape
 
 
 def loss_of_cells(errors: Tensor, shares: Tensor) -> Tensor:
@@ -161,21 +151,10 @@ def loss_of_cells(errors: Tensor, shares: Tensor) -> Tensor:
     return (errors * shares).sum((-2, -1))
 
 
-def _in_64_bits(mass: Tensor) -> Tensor:
-    return mass if mass.is_floating_point() else mass.long()
-
-
 def error_histogram(inputs: Inputs, cells: Cells, per_image: bool, activation: Activation = None) -> ErrorHistogram:
-    """Compute the histogram of the errors of scores.
+    """Compute the histograms of the errors of scores: one, or one for each image.
 
-    Args:
-        inputs: Scores and targets, or the logits of the scores.
-        cells: The cells.
-        per_image: Whether each image has a histogram of its own.
-        activation: How scores are computed from logits. They are not kept for the backward pass.
-
-    Returns:
-        The histogram, with R = N or R = 1.
+    With an activation, the inputs hold logits. The scores are then not kept for the backward pass.
     """
     return ErrorHistogram(*_Histogram.apply(inputs.scores, inputs.target, inputs.mass, cells, per_image, activation))
 
@@ -185,13 +164,7 @@ class _Histogram(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        scores: Tensor,
-        target: Tensor,
-        mass: Tensor,
-        cells: Cells,
-        per_image: bool,
-        activation: Activation,
+        ctx: Any, scores: Tensor, target: Tensor, mass: Tensor, cells: Cells, per_image: bool, activation: Activation
     ) -> tuple[Tensor, Tensor]:
         n_images, n_classes, _ = scores.shape
         rows, width = n_images if per_image else 1, 2 * cells.number + 1
@@ -227,9 +200,9 @@ class _Histogram(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, _: None, gradient: Tensor | None) -> tuple[Tensor | None, None, None, None, None, None]:
+    def backward(ctx: Any, _: None, gradient: Tensor | None) -> tuple[Tensor | None, ...]:
         if gradient is None:
-            return None, None, None, None, None, None
+            return (None,) * 6
         scores, place, first, *weights = ctx.saved_tensors
         # Where the class is present, the error falls as the score grows. The slope of a hinge at 0 is 0.
         table = F.pad(gradient.flatten(2).to(scores.dtype), (0, 1))
@@ -269,13 +242,8 @@ def _index(place: Tensor, first: Tensor, table: Tensor) -> Tensor:
 def _in_blocks(function: Callable[[slice, slice], Tensor], scores: Tensor, dtype: torch.dtype) -> Tensor:
     """Apply a function to blocks of images and pixels that fit into the cache of a CPU; on a device, to all at once.
 
-    Args:
-        function: Computes a tensor [n, C, K, p] for slices of the images and of the pixels.
-        scores: A tensor of the shape of the scores, [N, C, P].
-        dtype: The type in which the results of several blocks are kept.
-
-    Returns:
-        The results, of shape [N, C, K, P].
+    The function computes a tensor [n, C, K, p] for slices of the images and of the pixels of scores [N, C, P]. The
+    result has the shape [N, C, K, P], of this dtype if there are several blocks.
     """
     if scores.device.type != 'cpu' or is_compiling() or scores.numel() <= BLOCK:
         return function(slice(None), slice(None))

@@ -45,7 +45,6 @@ def prox_lovasz_hinge(margins: Tensor, foreground: Tensor, lam: float) -> Tensor
         The minimiser, of the shape and dtype of ``margins`` (float32 for half precision), without gradient.
 
     Raises:
-        TypeError: If ``margins`` is not a floating-point tensor or ``lam`` is not a number.
         ValueError: If the shapes differ, ``lam`` is not positive and finite, or a margin is not finite.
 
     Example:
@@ -90,16 +89,9 @@ class MoreauEnvelope(torch.autograd.Function):
 
 
 def envelopes(inputs: Inputs, top: float, per_image: bool, lam: float) -> ClassLosses:
-    r"""Compute the Moreau envelope of the Lovász hinge of each class in each set.
+    r"""Compute the Moreau envelope of the Lovász hinge of each class in each set; with ``per_image``, an image is one.
 
-    Args:
-        inputs: Scores, one more than the logits, and targets of 0 and 1 with weights of 0 and 1.
-        top: The score that is no error where the class is present.
-        per_image: Whether each image is a set.
-        lam: The weight :math:`\lambda` of the distance.
-
-    Raises:
-        ValueError: If there are soft labels or other weights.
+    Scores are one more than the logits, targets and weights 0 and 1; ``lam`` is the :math:`\lambda` of the distance.
     """
     if inputs.is_soft and not bool(((inputs.target == 0) | (inputs.target == 1)).all()):
         raise ValueError('Parameter `target` should hold 0 and 1 with `proximal`. Found shares of classes.')
@@ -121,10 +113,8 @@ class _Side(NamedTuple):
     """Pixels of one kind with a positive margin, from the largest margin down."""
 
     margins: Tensor
-    place: Tensor
-    """Their places in the input."""
-    sums: Tensor
-    """Sum of the first k margins, for k from 0."""
+    place: Tensor  # their places in the input
+    sums: Tensor  # sum of the first k margins, for k from 0
 
 
 def _side(margins: Tensor, chosen: Tensor) -> _Side:

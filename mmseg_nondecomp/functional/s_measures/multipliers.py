@@ -15,8 +15,7 @@ from mmseg_nondecomp.functional.s_measures.problem import MAX_MULTIPLIER, RatePr
 from mmseg_nondecomp.functional.s_measures.projection import ExampleTable, check_state
 from mmseg_nondecomp.functional.s_measures.rates import SURROGATES, RatedItems, Sums, true_measures
 
-MIN_COUNT = 1e-6
-"""Decayed count below which a query has no statistics."""
+MIN_COUNT = 1e-6  # decayed count below which a query has no statistics
 
 
 @dataclass(frozen=True)
@@ -49,19 +48,10 @@ def lagrangians(
     reduce: Reduce,
     examples: Callable[[Tensor], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Compute the Lagrangian of each query.
+    """Compute the Lagrangian of each query, and whether it has had a positive; both of shape [Q].
 
-    Args:
-        problem: The problem of the measure.
-        state: The dual variables.
-        penalties: Sums of the penalties of positives and of negatives, of shape [Q, K, 2].
-        counts: Numbers of positives and negatives in the set, of shape [Q, 2].
-        reduce: Sum over the processes that share the set.
-        examples: Returns the sum of w_A times the penalties of positives from w_A, both of shape [Q, 1]; replaces
-            their ``penalties``.
-
-    Returns:
-        The losses, and whether a query has had a positive, of shape [Q].
+    ``penalties`` [Q, K, 2] are the sums over positives and over negatives, ``counts`` [Q, 2] their numbers in the set.
+    ``examples`` returns w_A times the sum over positives, [Q, 1], for w_A [Q, 1]; it replaces that of ``penalties``.
     """
     total = state.counts + counts
     # Means are over the expected numbers of positives and negatives in a set of this size: each item has the same
@@ -83,14 +73,11 @@ def lagrangians(
 class Rates(NamedTuple):
     """Rates of each query at each operating point, of shape [Q, K]."""
 
-    r: Tensor
-    """Negatives for each positive, of shape [Q, 1]."""
+    r: Tensor  # negatives for each positive, of shape [Q, 1]
     tp: Tensor
     fp: Tensor
-    a: Tensor
-    """Bound on the true positive rate, in units of the margin."""
-    b: Tensor
-    """Bound on the false positive rate."""
+    a: Tensor  # bound on the true positive rate, in units of the margin
+    b: Tensor  # bound on the false positive rate
     a_by_epsilon: Tensor
     b_by_epsilon: Tensor
     a_by_threshold: Tensor
@@ -108,22 +95,14 @@ def _shapes(q: int, k: int) -> dict[str, tuple[int, ...]]:
 class DualState:
     """Variables of Q queries at K operating points, in float64; the same on all processes."""
 
-    epsilon: Tensor
-    """Margins of shape [Q, K]."""
-    threshold: Tensor
-    """Values subtracted from the scores, of shape [Q, K]."""
-    mu: Tensor
-    """Multipliers of the constraints, of shape [Q, K]."""
-    damped_mu: Tensor
-    """Multipliers with the damping of the present violations, of shape [Q, K]."""
-    counts: Tensor
-    """Numbers of positives and negatives in all steps, of shape [Q, 2]."""
-    recent: Tensor
-    """Decayed `Sums`, of shape [Q, K, 10]."""
-    pending: Tensor
-    """`Sums` of the calls since the last step, of shape [Q, K, 10]."""
-    steps: Tensor
-    """Number of steps since the last ascent."""
+    epsilon: Tensor  # margins of shape [Q, K]
+    threshold: Tensor  # values subtracted from the scores, of shape [Q, K]
+    mu: Tensor  # multipliers of the constraints, of shape [Q, K]
+    damped_mu: Tensor  # multipliers with the damping of the present violations, of shape [Q, K]
+    counts: Tensor  # numbers of positives and negatives in all steps, of shape [Q, 2]
+    recent: Tensor  # decayed `Sums`, of shape [Q, K, 10]
+    pending: Tensor  # `Sums` of the calls since the last step, of shape [Q, K, 10]
+    steps: Tensor  # number of steps since the last ascent
 
     @classmethod
     def start(cls, n_queries: int, n_points: int, device: torch.device) -> DualState:
@@ -236,10 +215,8 @@ class Statistics(NamedTuple):
     state: DualState
     problem: RateProblem
     items: RatedItems
-    sums: Tensor
-    """`Sums` of all processes as one tensor, of shape [Q, K, 10]."""
-    ids: Tensor | None
-    """Ids of the examples."""
+    sums: Tensor  # `Sums` of all processes as one tensor, of shape [Q, K, 10]
+    ids: Tensor | None  # ids of the examples
 
     def measures(self, beta: float, proxy: bool) -> dict[str, Tensor]:
         """Return the true measures and the violation, as means over queries with positives and negatives."""
@@ -255,13 +232,9 @@ class Statistics(NamedTuple):
 
 
 class DualAscent(nn.Module):
-    """Module with the dual variables of a measure: their steps, and their state in checkpoints.
+    """Dual variables of a measure, their steps and their checkpoints; no parameters, and the same on all processes."""
 
-    The variables are no parameters. They are the same on all processes.
-    """
-
-    follows_runner = True
-    """Whether the variables step in each iteration of a Runner."""
+    follows_runner = True  # whether the variables step in each iteration of a Runner
 
     def set_up(
         self, problem: RateProblem, sizes: StepSizes, surrogate: str | None, proxy: bool | None, per_example: bool
@@ -290,8 +263,7 @@ class DualAscent(nn.Module):
     def step(self, ascend: bool = True) -> None:
         """Move margins, thresholds and τ down, and with ``ascend``, project the τ and move the multipliers up.
 
-        Rates include the training calls since the last step; without any, nothing moves. All processes have
-        to step together.
+        Rates include the training calls since the last step; without any, nothing moves. All processes step together.
         """
         state, problem, sizes = self.state, self.problem, self.sizes
         if state is None:

@@ -41,11 +41,8 @@ from mmseg_nondecomp.functional._inputs import check_integer, check_number, chec
 
 MEASURES = ('f_beta', 'precision_at_recall', 'recall_at_precision', 'auc_roc', 'auc_pr')
 
-MAX_MULTIPLIER = 1e4
-"""Upper bound on multipliers; a constraint still violated there is treated as infeasible."""
-
-NO_POSITIVES = 0.01
-"""Fewer predicted positives for each positive count as none."""
+MAX_MULTIPLIER = 1e4  # upper bound on multipliers; a constraint still violated there is treated as infeasible
+NO_POSITIVES = 0.01  # fewer predicted positives for each positive count as none
 
 
 class RateProblem(NamedTuple):
@@ -58,8 +55,7 @@ class RateProblem(NamedTuple):
     limit: Tensor
     limit_a: Tensor
     limit_b: Tensor
-    measure: str
-    """One of `MEASURES`."""
+    measure: str  # one of `MEASURES`
 
     @property
     def is_area(self) -> bool:
@@ -84,12 +80,7 @@ class RateProblem(NamedTuple):
         return RateProblem._make([*torch.stack(numbers).to(device), measure])
 
     def weights(self, mu: Tensor, r: Tensor) -> tuple[Tensor, Tensor]:
-        """Return w_A and w_B of the Lagrangian, which is `constant` - w_A A + w_B B.
-
-        Args:
-            mu: The multiplier of the constraint, of shape [Q, K].
-            r: Negatives for each positive, of shape [Q, 1].
-        """
+        """Return w_A and w_B of the Lagrangian, which is `constant` - w_A A + w_B B, for mu [Q, K] and r [Q, 1]."""
         of_b = torch.addcmul(self.cost_b, mu, self.limit_b)
         return -torch.addcmul(self.cost_a, mu, self.limit_a), of_b * r if self.per_positive else of_b
 
@@ -125,18 +116,11 @@ class RateProblem(NamedTuple):
 
 
 def rate_problem(measure: str, beta: float = 1.0, target: float | None = None, anchors: int = 10) -> RateProblem:
-    """Return the problem of a measure.
+    """Return the problem of a measure, one of `MEASURES`.
 
-    Args:
-        measure: ``'f_beta'``, ``'precision_at_recall'``, ``'recall_at_precision'``, ``'auc_roc'`` or ``'auc_pr'``.
-        beta: Weight of the recall relative to the precision in F_β.
-        target: The recall or the precision of the constraint.
-        anchors: Number of operating points of an area, in the middles of as many equal parts of [0, 1]: of false
-            positive rates for ROC, of precisions for PR.
-
-    Raises:
-        TypeError: If an argument is of a wrong type.
-        ValueError: If an argument is out of range, or missing.
+    ``beta`` is the weight of the recall relative to the precision in F_β, ``target`` the recall or the precision of the
+    constraint. The operating points of an area are the middles of as many equal parts of [0, 1] as there are
+    ``anchors``: of false positive rates for ROC, of precisions for PR.
     """
     check_option('measure', measure, MEASURES)
     check_number('beta', beta, '(0, inf)')

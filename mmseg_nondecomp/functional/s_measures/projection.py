@@ -1,12 +1,4 @@
-r"""Variables τ and λ of the examples of a data set, as the S-measures paper has them, and their projection.
-
-Reference:
-    S. N. Ravi, A. Venkatesh, G. M. Fung, V. Singh: Optimizing nondecomposable data dependent regularizers via
-    Lagrangian reparameterization offers significant performance and efficiency gains. AAAI 2020, section 3.2.
-    https://arxiv.org/abs/1909.12398
-"""
-
-from __future__ import annotations
+"""Variables τ and λ of the examples of a data set: section 3.2 of the paper that `problem` cites."""
 
 import itertools
 from functools import partial
@@ -35,12 +27,10 @@ def project_tau(tau: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
         eps: Their bound, of shape [...]. It may be negative; its projection is not.
 
     Returns:
-        Both projected, of the shapes and types of the inputs. Differentiable wherever the projection is. NaN stays
-        where it is.
+        Both, of the inputs' shapes and types; differentiable wherever the projection is. NaN stays where it is.
 
     Raises:
-        TypeError: If an input is not floating point.
-        ValueError: If the shapes do not fit.
+        ValueError: If the shapes do not fit; TypeError if an input is not floating point.
 
     Example:
         >>> project_tau(torch.tensor([4.0, 4.0, 0.5, -1.0]), torch.tensor(1.0))
@@ -91,19 +81,11 @@ class ExampleTable:
         return len(self.rows)
 
     def penalties(self, ids: Tensor, scores: Tensor, epsilon: Tensor, w: Tensor, damping: float) -> Tensor:
-        r"""Return the penalties of positives times w.
+        r"""Return the penalties of positives times w, [Q, n], with a gradient for the scores z [Q, n] of the ids [n].
 
         .. math:: w (\varepsilon - \tau) + \lambda (\tau - z) \quad\text{instead of}\quad w \max(0, \varepsilon - z).
 
-        Args:
-            ids: Ids of the examples, of shape [n].
-            scores: Their scores z, of shape [Q, n].
-            epsilon: Margins of shape [Q, 1].
-            w: The weight w_A, of shape [Q, 1].
-            damping: Weight of the violation of :math:`\tau_i \le z_i` added to λ.
-
-        Returns:
-            Values of shape [Q, n], with a gradient for the scores.
+        Margins and w, w_A, are [Q, 1]; ``damping`` is the weight of the violation of :math:`\tau_i \le z_i` added to λ.
         """
         z = scores.detach()
         tau, lam = torch.minimum(z, epsilon), w * (z < epsilon)
@@ -158,16 +140,10 @@ class ExampleTable:
     def project(
         self, epsilon: Tensor, slope: Tensor, eta_lambda: float, eta_epsilon: float | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Project the τ of the steps since the last projection, and the margins with them; move the λ.
+        """Project the τ of the steps since the last projection, and the margins [Q] with them; move the λ.
 
-        Args:
-            epsilon: Margins of shape [Q].
-            slope: Derivatives with respect to the margins of the Lagrangian without the τ, of shape [Q].
-            eta_lambda: The step size of λ.
-            eta_epsilon: The step size of the margins; None where they are fixed.
-
-        Returns:
-            The margins, and the means of the projected τ of positives, NaN where there are none; of shape [Q].
+        ``slope`` [Q] is the derivative by the margins of the Lagrangian without the τ; without ``eta_epsilon`` margins
+        are fixed. Returns the margins, and the means of the projected τ of positives, [Q], NaN where there are none.
         """
         rows = sorted(self.touched)
         self.touched.clear()
@@ -202,11 +178,7 @@ class ExampleTable:
         }
 
     def load(self, state: dict[str, Tensor]) -> None:
-        """Load the variables of a checkpoint.
-
-        Raises:
-            ValueError: If a tensor is missing or does not fit.
-        """
+        """Load the variables of a checkpoint; raise ValueError if a tensor is missing or does not fit."""
         check = partial(check_state, state)
         n, n_queries, _ = check('values', (None, None, 3)).shape
         ids, touched, calls = (

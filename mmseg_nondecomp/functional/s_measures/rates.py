@@ -4,8 +4,6 @@ Both bounds on the step function are positively homogeneous, :math:`\varepsilon\
 :math:`\phi(x) = \max(0, 1 + x)` or :math:`\log_2(1 + e^x)`, as the linear fractional transformation of F_β requires.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -22,8 +20,7 @@ SURROGATES = ('hinge', 'logistic')
 SCALE = {'hinge': 1.0, 'logistic': 1 / math.log(2)}
 """Factors that `unit_penalty` and `unit_slope` leave out, to multiply sums by them instead of items."""
 
-BINS = 4096
-"""Number of cells of the histogram of scores from which the logged area is computed."""
+BINS = 4096  # number of cells of the histogram of scores from which the logged area is computed
 
 
 def unit_penalty(x: Tensor, surrogate: str) -> Tensor:
@@ -48,8 +45,7 @@ class Sums(NamedTuple):
     penalty_neg: Tensor
     slope_pos: Tensor
     slope_neg: Tensor
-    turn_pos: Tensor
-    """Scores of the positives times the slopes of their penalties."""
+    turn_pos: Tensor  # scores of the positives times the slopes of their penalties
     turn_neg: Tensor
 
 
@@ -57,27 +53,17 @@ class Sums(NamedTuple):
 class RatedItems:
     """Items of Q queries, in part positives and in part negatives of each."""
 
-    scores: Tensor
-    """Scores of shape [N, Q, P]."""
-    positive: Tensor
-    """Weight of an item as a positive of the query, or whether it is one, of shape [N, Q, P]."""
-    negative: Tensor
-    """Weight as a negative, or whether it is one."""
+    scores: Tensor  # scores of shape [N, Q, P]
+    positive: Tensor  # weight of an item as a positive of the query, or whether it is one, of shape [N, Q, P]
+    negative: Tensor  # weight as a negative, or whether it is one
 
     def sums(
         self, epsilon: Tensor, threshold: Tensor | None, surrogate: str, with_bounds: bool
     ) -> tuple[Tensor, Tensor]:
-        """Sum the penalties of the items, and count the items.
+        """Sum the penalties of the items, and count the items, for margins and thresholds [Q, K].
 
-        Args:
-            epsilon: Margins of shape [Q, K].
-            threshold: Values subtracted from the scores, of shape [Q, K]; none if omitted.
-            surrogate: ``'hinge'`` or ``'logistic'``.
-            with_bounds: Whether `Sums` has the penalties and their slopes; otherwise they are 0.
-
-        Returns:
-            The penalties of positives and of negatives, of shape [Q, K, 2], with a gradient, and `Sums` as one tensor
-            of shape [Q, K, 10], without one; both float64.
+        The penalties of positives and of negatives, [Q, K, 2], have a gradient; `Sums`, as one tensor [Q, K, 10], has
+        none. Both are float64. Without ``with_bounds``, the penalties and slopes in `Sums` are 0.
         """
         points = []
         for k in range(epsilon.shape[1]):
@@ -123,10 +109,8 @@ class RatedItems:
 class LabelledItems(RatedItems):
     """Items with one label each; the side of positives has one query, that of the label, of shape [N, 1, P]."""
 
-    target: Tensor
-    """Query of which an item is a positive, int64 of shape [N, P]; Q for none."""
-    mass: Tensor
-    """1 for the items that count, else 0, int32 of shape [N, P]."""
+    target: Tensor  # query of which an item is a positive, int64 of shape [N, P]; Q for none
+    mass: Tensor  # 1 for the items that count, else 0, int32 of shape [N, P]
 
     def sides(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """Return the scores of positives and of negatives."""
@@ -156,13 +140,9 @@ def rated_items(inputs: Inputs) -> RatedItems:
     scores, mass, own = inputs.scores, inputs.mass, inputs.one_hot()
     if inputs.weight is None and not inputs.is_soft:
         negative = inputs.valid.unsqueeze(1) > own
-        # With a single query, masking all scores is faster than gathering.
-        is_single = inputs.n_classes == 1
-        return (
-            RatedItems(scores, own, negative)
-            if is_single
-            else LabelledItems(scores, own, negative, inputs.target, mass)
-        )
+        if inputs.n_classes == 1:  # masking all scores is faster than gathering
+            return RatedItems(scores, own, negative)
+        return LabelledItems(scores, own, negative, inputs.target, mass)
     mass = mass.to(scores.dtype).unsqueeze(1)
     positive = mass * own
     return RatedItems(scores, positive, mass - positive)

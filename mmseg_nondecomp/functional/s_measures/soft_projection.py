@@ -1,10 +1,4 @@
-r"""The Euclidean projection of the reparameterised S-measures with a temperature.
-
-Reference:
-    S. N. Ravi, A. Venkatesh, G. M. Fung, V. Singh: Optimizing nondecomposable data dependent regularizers via
-    Lagrangian reparameterization offers significant performance and efficiency gains. AAAI 2020, section 7.6.
-    https://arxiv.org/abs/1909.12398
-"""
+"""The projection of the S-measures with a temperature: section 7.6 of the paper that `problem` cites."""
 
 from typing import Any
 
@@ -15,9 +9,7 @@ from torch import Tensor
 from mmseg_nondecomp.functional._inputs import check_number
 from mmseg_nondecomp.functional.s_measures.projection import check_tau, project_tau
 
-MAX_STEPS = 200
-"""Upper bound on Newton's steps, far more than a root needs."""
-
+MAX_STEPS = 200  # upper bound on Newton's steps, far more than a root needs
 ROUNDING = 1e-15
 
 
@@ -37,20 +29,16 @@ def soft_project_tau(tau: Tensor, eps: Tensor, temperature: float) -> tuple[Tens
 
     The paper sorts softly, by Sinkhorn iterations, to count the τ that exceed the bound. The equation needs no order: a
     few passes over the values instead of iterations over an n × n table, a gradient in closed form by the implicit
-    function theorem, and no step function (the paper's count has one).
+    function theorem, and no step function (the paper's count has one). Both values, of the shapes and types of the
+    inputs, are twice differentiable. A row with NaN or with positive infinity is NaN.
 
     Args:
         tau: Values of shape [..., n].
         eps: Their bound, of shape [...].
         temperature: Width of the edges, above 0, in the unit of τ.
 
-    Returns:
-        Both projected, of the shapes and types of the inputs. Twice differentiable. A row with NaN or with positive
-        infinity is NaN.
-
     Raises:
-        TypeError: If an input is of a wrong type.
-        ValueError: If the shapes do not fit, or the temperature is not above 0.
+        ValueError: If the shapes do not fit, or the temperature is not above 0; TypeError if a type does not fit.
 
     Example:
         >>> soft_project_tau(torch.tensor([4.0, 4.0, 0.5, -1.0]), torch.tensor(1.0), 0.1)

@@ -8,13 +8,9 @@ The derivative is the same recursion from the other end. With :math:`g_j = \part
 .. math:: T_j(i) = g_j + \sum_{i' > i} e_{i'} T_{j+1}(i'), \qquad
    \frac{\partial L}{\partial e_i} = \sum_j T_j(i)\, P_{j-1}(i - 1).
 
-Nothing is subtracted, so no digits are lost, unlike in the recursion of the paper (section 3.3). For numbers of any
-range, the k largest are set apart and the others are measured in units of the k-th: a sum of their products that is too
-small for the data type is negligible beside the products of the k largest.
-
-Reference:
-    L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018.
-    https://arxiv.org/abs/1802.07595
+Nothing is subtracted, so no digits are lost, unlike in the recursion of the paper that `smooth` cites (section 3.3).
+For numbers of any range, the k largest are set apart and the others are measured in units of the k-th: a sum of their
+products that is too small for the data type is negligible beside the products of the k largest.
 """
 
 import math
@@ -26,10 +22,8 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional._inputs import at_least_float32, can_be_read, check_floating_point, check_integer
 
-BLOCK = 2**16
-"""Number of elements processed at a time on the CPU, for its cache."""
-LARGEST_DEGREE = 1000
-"""Largest degree of a sum: the number of subsets of this size is in the range of float64."""
+BLOCK = 2**16  # number of elements processed at a time on the CPU, for its cache
+LARGEST_DEGREE = 1000  # largest degree of a sum: the number of subsets of this size is in the range of float64
 
 
 def check_degree(k: int) -> None:
@@ -41,17 +35,14 @@ def check_degree(k: int) -> None:
 def log_elementary_symmetric(x: Tensor, k: int) -> Tensor:
     r"""Compute the logarithms of :math:`\sigma_0, \dots, \sigma_k` of :math:`e^x`.
 
-    Cost and memory grow with n k. The result can be differentiated repeatedly.
+    Cost and memory grow with n k. The result, of shape [..., k + 1], can be differentiated repeatedly. It is -inf for
+    degrees above the number of non-zero numbers.
 
     Args:
         x: Logarithms of the numbers, of shape [..., n]; -inf for a number 0.
         k: The highest degree, at least 0.
 
-    Returns:
-        The logarithms, of shape [..., k + 1]; -inf for degrees above the number of non-zero numbers.
-
     Raises:
-        TypeError: If ``x`` is not floating point, or ``k`` is no integer.
         ValueError: If ``k`` is negative, or above 1000 with as many numbers.
 
     Example:

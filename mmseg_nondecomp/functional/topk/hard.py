@@ -2,12 +2,8 @@ r"""The hard top-k loss, a hinge on the k-th highest of the other scores.
 
 .. math:: l_k(s, y) = \max\left( \Delta + \frac{(s_{\setminus y})_{[k]} - s_y}{k},\ 0 \right)
 
-It is the limit of `smooth_topk_loss` for a temperature that goes to 0: the best set of k labels without y and with the
-margin, against the best with y.
-
-Reference:
-    L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018.
-    https://arxiv.org/abs/1802.07595 (appendix A)
+It is the limit of `smooth_topk_loss` for a temperature that goes to 0 (appendix A of its paper): the best set of k
+labels without y and with the margin, against the best with y.
 """
 
 import torch

@@ -15,23 +15,17 @@ def topk_marginals(scores: Tensor, k: int, normalize: bool = True) -> Tensor:
     .. math:: p_i = \frac{e^{s_i} \sigma_{k-1}(e^{s_{\setminus i}})}{\sigma_k(e^s)}
        = \frac{\partial \log \sigma_k(e^s)}{\partial s_i}
 
-    With k = 1 it is the softmax. Average these probabilities over the crops of an image for a model trained with
-    `smooth_topk_loss`, with its scores divided by ``k * tau``.
+    It has the shape of the scores and can be differentiated. With k = 1 it is the softmax. Average these probabilities
+    over the crops of an image for a model trained with `smooth_topk_loss` (they are in appendix C of its paper), with
+    its scores divided by ``k * tau``.
 
     Args:
         scores: The scores, of shape [..., C]; -inf for labels that do not exist.
         k: The size of the set, from 1 to C - 1.
         normalize: Whether to divide by k, for a sum of 1 instead of k.
 
-    Returns:
-        The probabilities, of the shape of the scores. They can be differentiated.
-
     Raises:
-        TypeError: If ``scores`` is not floating point, or ``k`` is no integer.
         ValueError: If ``k`` is not from 1 to C - 1.
-
-    Reference:
-        Berrada, Zisserman, Kumar: Smooth loss functions for deep top-k classification. ICLR 2018, appendix C.
 
     Example:
         >>> topk_marginals(torch.tensor([2.0, 1.0, 0.0]), k=2, normalize=False)

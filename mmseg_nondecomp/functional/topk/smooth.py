@@ -41,10 +41,8 @@ from mmseg_nondecomp.functional.topk._symmetric_sums import (
     symmetric_sums,
 )
 
-FEW = 8
-"""Largest k for which each of the k highest is left out in turn: fewer operations, but memory grows with its cube."""
-SMALL_TEMPERATURE = 1e-20
-"""Scores divided by less than this may be beyond the range of float32."""
+FEW = 8  # largest k for which each of the k highest is left out in turn: fewer operations; memory grows as its cube
+SMALL_TEMPERATURE = 1e-20  # scores divided by less than this may be beyond the range of float32
 
 
 def smooth_topk_loss(
@@ -70,10 +68,8 @@ def smooth_topk_loss(
         margin: The margin :math:`\Delta`.
         weight: A factor for each item, of shape [N, *]; 0 removes the item.
         ignore_index: The label that removes an item. By default 255, where it cannot be a class.
-        reduction: ``'mean'`` over the items that count, ``'sum'``, or ``'none'``.
-
-    Returns:
-        A scalar, or the losses of shape [N, *]. 0, attached to the graph, if no item counts.
+        reduction: ``'mean'`` over the items that count (0, attached to the graph, if none does), ``'sum'``, or
+            ``'none'`` for the losses of shape [N, *].
 
     Example:
         >>> scores = torch.tensor([[3.0, 2.0, 1.0, 0.0], [3.0, 2.0, 1.0, 0.0]])
@@ -133,16 +129,11 @@ def reduce_terms(terms: Tensor, inputs: Inputs, reduction: str) -> Tensor:
 
 
 def log_odds_of_miss(scores: Tensor, target: Tensor, k: int, tau: float) -> Tensor:
-    """Compute the logarithm of the odds that a label is left out of the top-k set, of the shape of the target.
+    """Compute the logarithm of the odds that a label is left out of the set of k, for scores [N, *, C].
 
-    It is -inf for a label with fewer than k others, which is in each set. The gradient is then not 0; the loss, finite
+    The target holds labels [N, *]; or soft labels [N, *, C], for the odds of each label. The odds have its shape. They
+    are -inf for a label with fewer than k others, which is in each set. The gradient is then not 0; the loss, finite
     for odds of 0, has none.
-
-    Args:
-        scores: Scores of shape [N, *, C].
-        target: Labels [N, *]; or soft labels [N, *, C], for the odds of each label.
-        k: The size of the set.
-        tau: The temperature.
     """
     check_k(k, scores.shape[-1])
     check_degree(k)
@@ -272,14 +263,12 @@ def _odds_of_all(scores: Tensor, k: int, scale: float) -> Tensor:
     unit = torch.where(is_last, highest, following).detach()
     e, log_size = scaled_exp((scores.to(dtype).scatter(-1, places, -math.inf) - unit) / scale, k)
     sums, prefixes = symmetric_sums(e, k + 1)
-
     of_z = symmetric_sums(((highest - y) / scale).exp(), k)[0].clamp(min=tiny)
     gap = ((unit - highest) / scale).clamp(min=-torch.finfo(dtype).max / (k + 1))
     factors, log_unit = _factors(of_z, log_size + gap)
     without_each = sums_gradient(e.unsqueeze(-2), [prefix.unsqueeze(-2) for prefix in prefixes], factors)
     without, beside = (without_each.log() + log_unit).unbind(1)
     odds = (without - beside + (highest - scores) / scale).masked_fill(is_certain, -math.inf)
-
     z = ((unit - y) / scale).exp().unsqueeze(-2)
     z = z.masked_fill(torch.eye(k, dtype=torch.bool, device=z.device), 0)
     of_z = symmetric_sums(z, k)[0][..., :k].clamp(min=tiny).log()

@@ -17,11 +17,7 @@ def jaccard_index_by_image(
 ) -> dict[str, Tensor]:
     """Compute five averages of the Jaccard index of the same decisions.
 
-    This is the value of :class:`mmseg_nondecomp.metrics.JaccardIndexByImage` for a single batch, with the same
-    arguments.
-
-    Returns:
-        ``image``, ``class``, ``dataset``, ``batch`` and ``worst``, each a scalar.
+    Arguments are those of :class:`mmseg_nondecomp.metrics.JaccardIndexByImage`; this is its value for a single batch.
 
     Example:
         >>> decided = torch.tensor([[0, 1, 1, 1], [0, 0, 0, 1]])

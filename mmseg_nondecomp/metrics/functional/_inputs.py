@@ -14,16 +14,8 @@ def value_dtype(preds: Tensor) -> torch.dtype:
 def probability_inputs(preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None) -> Inputs:
     """Return probabilities and their targets.
 
-    Args:
-        preds: Probabilities or logits, of shape [N, C, *], or decided classes, integers of shape [N, *]. For a single
-            class, [N, *] is accepted, too.
-        target: Class indices, of shape [N, *], or soft labels, of shape [N, C, *].
-        num_classes: The number of classes C; with 1, labels are 0 and 1, and 1 is the class.
-        ignore_index: The label of the pixels to ignore.
-
-    Raises:
-        TypeError: If a dtype does not fit.
-        ValueError: If a shape does not fit or a label is no class.
+    Predictions are probabilities or logits [N, C, *], or decided classes, integers [N, *]; for a single class, scores
+    [N, *], too, and labels are 0 and 1, and 1 is the class. Targets are class indices [N, *], or soft labels [N, C, *].
     """
     if not preds.is_floating_point() and preds.dim() > 0:
         scores = _one_hot(preds, num_classes)
@@ -36,10 +28,7 @@ def probability_inputs(preds: Tensor, target: Tensor, num_classes: int, ignore_i
 def decided_inputs(
     preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return decided classes, true classes and weights, of shape [N, P].
-
-    The arguments are those of `probability_inputs`.
-    """
+    """Return decided classes, true classes and weights, [N, P], for the arguments of `probability_inputs`."""
     if preds.is_floating_point() or preds.dim() == 0:
         scores, target = _class_scores(preds, target, num_classes)
         scores = _probabilities(scores) if num_classes == 1 else scores

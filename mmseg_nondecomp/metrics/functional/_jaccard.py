@@ -19,13 +19,9 @@ def lovasz_jaccard_index(
     ignore_index: int | None = None,
     bins: int = 1024,
 ) -> Tensor:
-    """Compute one minus the Lovász-Softmax loss of all pixels, averaged over classes.
+    """Compute one minus the Lovász-Softmax loss of all pixels, averaged over classes, or of each class [C].
 
-    This is the value of :class:`mmseg_nondecomp.metrics.LovaszJaccardIndex` for a single batch, with the same
-    arguments.
-
-    Returns:
-        A scalar, or a value for each class, of shape [C].
+    Arguments are those of :class:`mmseg_nondecomp.metrics.LovaszJaccardIndex`; this is its value for a single batch.
 
     Example:
         >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
@@ -62,12 +58,9 @@ def soft_jaccard_index(
     average: str | None = 'macro',
     ignore_index: int | None = None,
 ) -> Tensor:
-    """Compute the ratio of soft intersection and soft union of all pixels, averaged over classes.
+    """Compute the ratio of soft intersection and soft union of all pixels, averaged over classes, or of each class [C].
 
-    This is the value of :class:`mmseg_nondecomp.metrics.SoftJaccardIndex` for a single batch, with the same arguments.
-
-    Returns:
-        A scalar, or a value for each class, of shape [C].
+    Arguments are those of :class:`mmseg_nondecomp.metrics.SoftJaccardIndex`; this is its value for a single batch.
 
     Example:
         >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
@@ -121,22 +114,12 @@ def is_ignored_class(num_classes: int, ignore_index: int | None) -> bool:
 
 
 def jaccard_average(
-    index: Tensor,
-    present: Tensor,
-    decided: Tensor,
-    classes: Classes,
-    average: str | None,
-    ignore_index: int | None,
+    index: Tensor, present: Tensor, decided: Tensor, classes: Classes, average: str | None, ignore_index: int | None
 ) -> Tensor:
-    """Average the index over the classes that count.
+    """Average the index [C] over the classes that count, or return it, NaN where a class does not count.
 
-    Args:
-        index: The index of each class, of shape [C].
-        present: Whether a class has a true item, bool of shape [C].
-        decided: The number of items that are decided for each class, of shape [C].
-        classes: The classes that count: those ``'seen'`` (true or decided), ``'present'``, ``'all'``, or those listed.
-        average: ``'macro'`` for the mean; ``None`` for the index of each class, NaN where it does not count.
-        ignore_index: The label of the items to ignore. If it is a class, it counts only where it is listed.
+    ``present`` [C] is whether a class has a true item, ``decided`` [C] the number of items that are decided for it. An
+    ignored label that is a class counts only where it is listed.
     """
     n_classes = len(index)
     if classes == 'all':
