@@ -57,11 +57,7 @@ class ClassIndex:
 
     @classmethod
     def from_images(cls, images: Iterable[ImageClasses], class_names: Sequence[str], n_places: int) -> ClassIndex:
-        """Return the index of images in the order of the data set.
-
-        Raises:
-            ValueError: If there are more classes than 65 536.
-        """
+        """Return the index of images in the order of the data set."""
         if len(class_names) > MAX_CLASSES:
             raise ValueError(f'A class index can hold {MAX_CLASSES} classes. Found {len(class_names)}.')
         images = list(images)
@@ -83,9 +79,6 @@ class ClassIndex:
 
         Args:
             parts: For each data set its index, its number of repetitions, and the position of its first image.
-
-        Raises:
-            ValueError: If they differ in the number of classes.
         """
         sizes = {index.n_classes for index, _, _ in parts}
         if len(sizes) > 1:
@@ -167,12 +160,7 @@ class ClassIndex:
 
     @classmethod
     def load(cls, file: BinaryIO | Path) -> ClassIndex:
-        """Read an index that `save` wrote.
-
-        Raises:
-            ValueError: If it holds something else, or the arrays do not fit together.
-            zipfile.BadZipFile: If the file is damaged.
-        """
+        """Read an index that `save` wrote."""
         with np.load(file, allow_pickle=False) as arrays:
             if any(member.compress_type for member in arrays.zip.infolist()):  # It could decompress to any size.
                 raise ValueError('The arrays of a class index should not be compressed.')

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from ._scene import SPLITS
 from ._shapes import Outline, disk, rotated_frame, shape_mask, square, triangle, with_noise
 
-SIZE = 32
-"""Height and width of an image."""
+SIZE = 32  # Height and width of an image
 
 COLORS: dict[str, tuple[int, int, int]] = {
     'amber': (204, 150, 84),
@@ -20,8 +19,7 @@ COLORS: dict[str, tuple[int, int, int]] = {
     'green': (92, 150, 96),
     'red': (186, 88, 96),
 }
-STRIPES: tuple[int, ...] = (0, 36, 72, 108, 144)
-"""Directions of the stripes in degrees, clockwise from the horizontal."""
+STRIPES: tuple[int, ...] = (0, 36, 72, 108, 144)  # Directions of the stripes in degrees, clockwise from the horizontal
 
 OUTLINES: dict[str, tuple[Outline, float]] = {
     'disk': (disk, 0),

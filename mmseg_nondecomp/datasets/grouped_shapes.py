@@ -32,10 +32,6 @@ class GroupedShapes(DrawnDataset):
         seed: Seed of the images, at least 0.
         **kwargs: Arguments of ``mmengine.dataset.BaseDataset``, such as ``pipeline``.
 
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of its range.
-
     Example:
         >>> dataset = GroupedShapes(split='val', images_per_class=1)
         >>> len(dataset), dataset[7]['img'].shape, dataset[7]['gt_label'], dataset.metainfo['classes'][7]

@@ -18,11 +18,9 @@ from ._catalogue import CLASSES, PALETTE
 from ._drawn import check_split
 from ._scene import draw_scene
 
-VERSION = 2
-"""Part of the folder name; increased whenever the same arguments draw other scenes."""
+VERSION = 2  # Part of the folder name; increased whenever the same arguments draw other scenes
 
-REST = 'rest'
-"""Name of the class of all classes that are not listed."""
+REST = 'rest'  # Name of the class of all classes that are not listed
 
 NUM_IMAGES = {'train': 480, 'val': 120}
 SIZES = (32, 1024)
@@ -52,11 +50,6 @@ class LongTailShapes(BaseSegDataset):
         image_size: Height and width in pixels, 32 to 1024.
         seed: Seed of the scenes, at least 0.
         **kwargs: Arguments of `mmseg.datasets.BaseSegDataset`, such as `pipeline`.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of its range.
-        OSError: If the scenes are not there yet and `data_root` cannot be written.
 
     Example:
         In a config::

@@ -13,22 +13,9 @@ from numpy.typing import NDArray
 
 from ._drawn import DrawnDataset, check_split
 from ._scene import SPLITS
-from ._shapes import (
-    Mask,
-    Outline,
-    cross,
-    disk,
-    ring,
-    rotated_frame,
-    shape_mask,
-    square,
-    triangle,
-    uniform,
-    with_noise,
-)
+from ._shapes import Mask, Outline, cross, disk, ring, rotated_frame, shape_mask, square, triangle, uniform, with_noise
 
-SIZE = 96
-"""Height and width of an image."""
+SIZE = 96  # Height and width of an image
 
 OUTLINES: dict[str, tuple[Outline, float]] = {
     'disk': (disk, 0.40),
@@ -41,23 +28,19 @@ OUTLINES: dict[str, tuple[Outline, float]] = {
 
 CLASSES: tuple[str, ...] = tuple(OUTLINES)
 NUM_IMAGES = {'train': 400, 'val': 200}
-EMPTY = 0.15
-"""The share of images without objects."""
+EMPTY = 0.15  # The share of images without objects
 
 MOST_OBJECTS = 4
-PLACES = 20
-"""Number of places that are tried for an object before it is left out."""
+PLACES = 20  # Number of places that are tried for an object before it is left out
 
 
 class BoxedShapes(NamedTuple):
     """An image, and the boxes and classes of its n objects."""
 
-    image: NDArray[np.uint8]
-    """RGB, of shape `[96, 96, 3]`."""
+    image: NDArray[np.uint8]  # RGB, of shape `[96, 96, 3]`
     boxes: NDArray[np.float64]
     """The edges left, top, right, bottom of the pixels that belong to each object, of shape `[n, 4]`."""
-    labels: NDArray[np.int64]
-    """Indices into `CLASSES`, of shape `[n]`."""
+    labels: NDArray[np.int64]  # Indices into `CLASSES`, of shape `[n]`
 
 
 def draw_boxed_shapes(seed: int, split: str, index: int) -> BoxedShapes:
@@ -150,10 +133,6 @@ class ShapeBoxes(DrawnDataset):
         num_images: Number of images; 400 for 'train' and 200 for 'val' by default.
         seed: Seed of the images, at least 0.
         **kwargs: Arguments of ``mmengine.dataset.BaseDataset``, such as ``pipeline``.
-
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of its range.
 
     Example:
         >>> dataset = ShapeBoxes(split='val', num_images=3)

@@ -27,8 +27,7 @@ ACTIONS: tuple[str, ...] = (
 )
 PARTS = ('train', 'val', 'test')
 LABELS = ('-1', '0', '1')
-UNDECIDED = 0
-"""Label of people who do not count for an action."""
+UNDECIDED = 0  # Label of people who do not count for an action
 
 LAYOUT = (
     'Download VOCtrainval_11-May-2012.tar from http://host.robots.ox.ac.uk/pascal/VOC/voc2012/ and unpack it; '
@@ -40,10 +39,8 @@ LAYOUT = (
 class Person(NamedTuple):
     """A person in the lists of actions."""
 
-    image: str
-    """Name of the image, without folder and extension."""
-    number: int
-    """Position among the objects of the annotation, from 1."""
+    image: str  # Name of the image, without folder and extension
+    number: int  # Position among the objects of the annotation, from 1
 
 
 @DATASETS.register_module()
@@ -70,11 +67,6 @@ class VOCActions(BaseDataset):
         split: 'train', 'val' or 'test', a third of "trainval" each.
         seed: Seed of the division, at least 0. Parts that are used together need the same seed.
         **kwargs: Arguments of ``mmengine.dataset.BaseDataset``, such as ``pipeline``.
-
-    Raises:
-        FileNotFoundError: If a list of an action or an annotation is missing.
-        TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of its range, or a file has the wrong content.
 
     Example:
         In a config, people in their surroundings as MMPretrain's multi-label heads take them::

@@ -13,12 +13,7 @@ from mmseg_nondecomp.evaluation._input_spec import inner_metrics
 
 
 def build_metrics(metrics: Any) -> dict[str, Metric]:
-    """Build the metrics of a config by name; those of a collection have the names that it gives them.
-
-    Raises:
-        TypeError: If a value is neither a torchmetrics metric nor the config of one.
-        ValueError: If a type is not known, or two names or metrics are the same.
-    """
+    """Build the metrics of a config by name; those of a collection have the names that it gives them."""
     if isinstance(metrics, Mapping) and 'type' in metrics:
         metrics = _built('metrics', metrics)
     if isinstance(metrics, MetricCollection):

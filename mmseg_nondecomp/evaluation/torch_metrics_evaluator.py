@@ -64,10 +64,6 @@ class TorchMetricsEvaluator(BaseMetric):
         inputs: The kind of input of a metric, by its name, where its class does not determine it or another is wanted.
         prefix: Prefix of all names, followed by a slash.
 
-    Raises:
-        TypeError: If a value is no metric of torchmetrics.
-        ValueError: If a type is not known, a metric does not fit its input or the classes, or names are the same.
-
     Example:
         The values of MMSegmentation's ``IoUMetric``, with the accuracy of each class. A class that is predicted but
         nowhere true has accuracy 0 in torchmetrics; ``IoUMetric`` leaves it out of the mean::

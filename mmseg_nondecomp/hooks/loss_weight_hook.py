@@ -23,10 +23,6 @@ class LossWeightHook(Hook):
         weights: For each ``loss_name`` a list of (share, weight): the share of training, from 0 to 1, from which the
             weight applies. All losses of that name are set, also in auxiliary heads.
 
-    Raises:
-        TypeError: If ``weights`` is not of that form.
-        ValueError: If the shares do not start at 0 and grow, or the model has no loss of a name.
-
     Example:
         Cross-entropy for the first half of the training and the Lovász loss for the second::
 

@@ -35,10 +35,6 @@ class TrainMetricsHook(LossInputsHook):
             it is the last.
         loss: The index of the loss whose logits decide, if the losses of the head have different logits: 1 for PIDNet.
 
-    Raises:
-        TypeError: If a value is no metric of torchmetrics.
-        ValueError: If an argument is out of its range, or the model has no such head.
-
     Example:
         ::
 

@@ -27,10 +27,6 @@ class TiledSegmentor:
         **kwargs: Arguments of that type. Its ``test_cfg`` has to have ``mode='slide'``, ``crop_size`` and ``stride``,
             each height and width; the overlap is their difference.
 
-    Raises:
-        TypeError: If ``segmentor`` does not predict in tiles.
-        ValueError: If no model is called ``segmentor``, or ``test_cfg`` has another mode or a stride that leaves gaps.
-
     Example:
         Two lines in any MMSegmentation config::
 

@@ -32,10 +32,6 @@ class GroupLabelNoise(BaseTransform):
             CIFAR-100.
         seed: Seed of the noise, at least 0.
 
-    Raises:
-        TypeError: If an argument, or the label of an image, has the wrong type.
-        ValueError: If an argument, or the label of an image, is out of its range.
-
     Example:
         >>> transform = GroupLabelNoise(noise=1.0, groups=[[0, 2], [1, 3]])
         >>> [transform(dict(gt_label=2, sample_idx=index))['gt_label'] for index in range(6)]

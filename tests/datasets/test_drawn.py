@@ -84,11 +84,7 @@ def test_another_process_draws_the_same_bytes(kind: Kind):
 @each_kind
 def test_arguments_of_the_base_class(kind: Kind):
     dataset = kind.build(
-        **{kind.size: 20},
-        pipeline=[lambda results: results['sample_idx']],
-        indices=10,
-        test_mode=True,
-        lazy_init=True,
+        **{kind.size: 20}, pipeline=[lambda results: results['sample_idx']], indices=10, test_mode=True, lazy_init=True
     )
     assert not dataset._fully_initialized
     dataset.full_init()

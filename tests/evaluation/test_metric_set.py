@@ -15,8 +15,7 @@ from mmseg_nondecomp.evaluation._metric_set import MetricSet
 from mmseg_nondecomp.evaluation._scores import Scores
 
 COUNTED = dict(
-    a=dict(type=f'{TORCHMETRICS}AveragePrecision', thresholds=20, **COUNT),
-    b=dict(type='LovaszJaccardIndex', **COUNT),
+    a=dict(type=f'{TORCHMETRICS}AveragePrecision', thresholds=20, **COUNT), b=dict(type='LovaszJaccardIndex', **COUNT)
 )
 OF_EACH_KIND = dict(
     IoU=dict(type=f'{TORCHMETRICS}JaccardIndex', num_classes=3),
