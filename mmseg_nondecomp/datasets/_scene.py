@@ -21,8 +21,10 @@ SPLITS = ('train', 'val')
 class Scene(NamedTuple):
     """An image and the classes of its pixels."""
 
-    image: NDArray[np.uint8]  # RGB, shape `[size, size, 3]`
-    label: NDArray[np.uint8]  # Indices into `CLASSES`, or 255; shape `[size, size]`
+    image: NDArray[np.uint8]
+    """RGB, shape `[size, size, 3]`."""
+    label: NDArray[np.uint8]
+    """Indices into `CLASSES`, or 255; shape `[size, size]`."""
 
 
 def draw_scene(seed: int, split: str, index: int, size: int = 128) -> Scene:

@@ -12,11 +12,10 @@ from mmseg.datasets import BaseSegDataset
 
 from mmseg_nondecomp._utils.files import publish_folder
 from mmseg_nondecomp._utils.progress_line import progress
-from mmseg_nondecomp.functional._inputs import check_integer
+from mmseg_nondecomp.functional._inputs import check_integer, check_option
 
 from ._catalogue import CLASSES, PALETTE
-from ._drawn import check_split
-from ._scene import draw_scene
+from ._scene import SPLITS, draw_scene
 
 VERSION = 2  # Part of the folder name; increased whenever the same arguments draw other scenes
 
@@ -72,9 +71,8 @@ class LongTailShapes(BaseSegDataset):
     ) -> None:
         if not isinstance(data_root, (str, Path)):
             raise TypeError(f'`data_root` must be a path, found {data_root!r}')
-        check_split(split)
-        if num_images is None:
-            num_images = NUM_IMAGES[split]
+        check_option('split', split, SPLITS)
+        num_images = NUM_IMAGES[split] if num_images is None else num_images
         check_integer('num_images', num_images, 1)
         check_integer('image_size', image_size, *SIZES)
         check_integer('seed', seed, 0)
@@ -84,10 +82,7 @@ class LongTailShapes(BaseSegDataset):
                     f'LongTailShapes lays out its own files and takes no `{owned}`, found '
                     f'{kwargs[owned]!r}; choose a `data_root` and a `split` instead'
                 )
-        self.split = split
-        self.num_images = num_images
-        self.image_size = image_size
-        self.seed = seed
+        self.split, self.num_images, self.image_size, self.seed = split, num_images, image_size, seed
         self.folder = Path(data_root) / (f'{split}-{num_images}x{image_size}px-seed{seed}-v{VERSION}')
         super().__init__(
             data_root=str(data_root),

@@ -11,7 +11,9 @@ import numpy as np
 from mmengine.registry import DATASETS
 from numpy.typing import NDArray
 
-from ._drawn import DrawnDataset, check_split
+from mmseg_nondecomp.functional._inputs import check_option
+
+from ._drawn import DrawnDataset
 from ._scene import SPLITS
 from ._shapes import Mask, Outline, cross, disk, ring, rotated_frame, shape_mask, square, triangle, uniform, with_noise
 
@@ -151,7 +153,7 @@ class ShapeBoxes(DrawnDataset):
     METAINFO: ClassVar[dict] = dict(classes=CLASSES)
 
     def __init__(self, split: str = 'train', num_images: int | None = None, seed: int = 0, **kwargs: Any) -> None:
-        check_split(split)
+        check_option('split', split, SPLITS)
         self.num_images = NUM_IMAGES[split] if num_images is None else num_images
         super().__init__(split, seed, ('num_images', self.num_images), kwargs)
 

@@ -11,19 +11,11 @@ import numpy as np
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
 
-from mmseg_nondecomp.functional._inputs import check_integer
+from mmseg_nondecomp.functional._inputs import check_integer, check_option
 
 ACTIONS: tuple[str, ...] = (
-    'jumping',
-    'phoning',
-    'playinginstrument',
-    'reading',
-    'ridingbike',
-    'ridinghorse',
-    'running',
-    'takingphoto',
-    'usingcomputer',
-    'walking',
+    *('jumping', 'phoning', 'playinginstrument', 'reading', 'ridingbike'),
+    *('ridinghorse', 'running', 'takingphoto', 'usingcomputer', 'walking'),
 )
 PARTS = ('train', 'val', 'test')
 LABELS = ('-1', '0', '1')
@@ -87,17 +79,14 @@ class VOCActions(BaseDataset):
     def __init__(
         self, data_root: str | Path = 'data/VOCdevkit/VOC2012', split: str = 'train', seed: int = 0, **kwargs: Any
     ) -> None:
-        if split not in PARTS:
-            raise ValueError(f'Parameter `split` should be one of {PARTS}. Found {split!r}.')
+        check_option('split', split, PARTS)
         check_integer('seed', seed, 0)
         for owned in ('ann_file', 'data_prefix'):
             if kwargs.get(owned):
                 raise TypeError(
                     f'VOCActions knows the layout of its files and takes no `{owned}`. Found {kwargs[owned]!r}.'
                 )
-        self.split = split
-        self.seed = seed
-        self.folder = Path(data_root)
+        self.split, self.seed, self.folder = split, seed, Path(data_root)
         super().__init__(data_root=str(data_root), **kwargs)
 
     def load_data_list(self) -> list[dict]:
@@ -108,14 +97,15 @@ class VOCActions(BaseDataset):
         labels = {action: self._labels(action) for action in classes}
         first = labels[classes[0]]
         for action, of_people in labels.items():
-            if of_people.keys() != first.keys():
+            if different := of_people.keys() ^ first.keys():
+                person = min(different)
                 raise ValueError(
                     f'The lists of all actions should name the same people. Those of {action!r} and {classes[0]!r} in '
-                    f'{self._list(action).parent} do not: {_different(of_people, first)}. {LAYOUT}'
+                    f'{self._list(action).parent} do not: only one of them has object {person.number} of '
+                    f'{person.image}. {LAYOUT}'
                 )
         counted = [person for person in first if all(one[person] != UNDECIDED for one in labels.values())]
-        part = PARTS.index(self.split)
-        part_of = divided([person.image for person in first], self.seed)
+        part, part_of = PARTS.index(self.split), divided([person.image for person in first], self.seed)
         return [
             dict(
                 img_path=str(self.folder / 'JPEGImages' / f'{person.image}.jpg'),
@@ -189,7 +179,6 @@ class _WithoutDoctype(ET.TreeBuilder):
     """XML builder that refuses a document type before reading it."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        """Raise at the start of a document type."""
         raise ET.ParseError('a document type, where annotations have none')
 
 
@@ -204,9 +193,3 @@ def divided(images: list[str], seed: int) -> dict[str, int]:
         part_of[name] = sizes.index(min(sizes))
         sizes[part_of[name]] += people[name]
     return part_of
-
-
-def _different(one: dict[Person, int], other: dict[Person, int]) -> str:
-    """Return a description of a person that only one of two lists names."""
-    person = min(one.keys() ^ other.keys())
-    return f'only one of them has object {person.number} of {person.image}'

@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.evaluation._batch import Batch, batch_of_classes, check_labels_suffice, needs_scores
+from mmseg_nondecomp.evaluation._batch import Batch, Scores, batch_of_classes, check_labels_suffice, needs_scores
 from mmseg_nondecomp.evaluation._input_spec import InputSpec
 from mmseg_nondecomp.evaluation._matching import hits, lie_within
-from mmseg_nondecomp.evaluation._scores import Scores
 
 Samples = Sequence[Mapping[str, Any]]
 

@@ -96,8 +96,7 @@ class TrainMetricsHook(LossInputsHook):
 
     def update(self, logits: Tensor, target: Tensor, ignore_index: int | None) -> None:
         """Update the metrics with the inputs of the loss."""
-        from mmseg_nondecomp.evaluation._batch import batch_of_classes
-        from mmseg_nondecomp.evaluation._scores import Scores
+        from mmseg_nondecomp.evaluation._batch import Scores, batch_of_classes
 
         if target.is_floating_point() or target.shape != (len(logits), *logits.shape[2:]):
             raise ValueError(

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from mmseg_nondecomp.class_index import ClassIndex
+from mmseg_nondecomp.class_index._annotations import classes_of_label_map
 from mmseg_nondecomp.class_index._index import ImageClasses
-from mmseg_nondecomp.class_index._label_map import classes_of_label_map
 
 MAPS = [
     np.array([[0, 0, 2], [255, 2, 2]], np.uint8),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mmseg_nondecomp.datasets import GroupedShapes
-from mmseg_nondecomp.datasets._striped_shape import draw_striped_shape
+from mmseg_nondecomp.datasets.grouped_shapes import draw_striped_shape
 
 
 @pytest.mark.parametrize('split', ['train', 'val'])

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from mmseg_nondecomp.datasets._striped_shape import (
+from mmseg_nondecomp.datasets.grouped_shapes import (
     CLASSES,
     COLORS,
     GROUPS,

@@ -2,9 +2,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mmseg_nondecomp.evaluation._batch import batch_of_classes, needs_scores
+from mmseg_nondecomp.evaluation._batch import Scores, batch_of_classes, needs_scores
 from mmseg_nondecomp.evaluation._input_spec import InputSpec
-from mmseg_nondecomp.evaluation._scores import Scores
 
 LABELS, SCORES, LOGITS = InputSpec('labels'), InputSpec('scores'), InputSpec('logits')
 MULTILABEL = InputSpec('labels', 'multilabel')

@@ -10,9 +10,8 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassAveragePrecision, MulticlassJaccardIndex
 
 from mmseg_nondecomp import TorchMetricsEvaluator
-from mmseg_nondecomp.evaluation._batch import batch_of_classes
+from mmseg_nondecomp.evaluation._batch import Scores, batch_of_classes
 from mmseg_nondecomp.evaluation._metric_set import MetricSet
-from mmseg_nondecomp.evaluation._scores import Scores
 
 COUNTED = dict(
     a=dict(type=f'{TORCHMETRICS}AveragePrecision', thresholds=20, **COUNT), b=dict(type='LovaszJaccardIndex', **COUNT)

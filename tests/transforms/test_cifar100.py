@@ -1,4 +1,4 @@
-from mmseg_nondecomp.datasets._cifar100 import CLASSES, GROUPS, cifar100_groups
+from mmseg_nondecomp.transforms._cifar100 import CLASSES, GROUPS, cifar100_groups
 
 
 def test_twenty_groups_of_five_hold_each_class_once():
