@@ -26,12 +26,8 @@ class LossWeightHook(Hook):
     Example:
         Cross-entropy for the first half of the training and the Lovász loss for the second::
 
-            custom_hooks = [
-                dict(
-                    type='LossWeightHook',
-                    weights=dict(loss_ce=[(0, 1.0), (0.5, 0.0)], loss_lovasz=[(0, 0.0), (0.5, 1.0)]),
-                )
-            ]
+            weights = dict(loss_ce=[(0, 1.0), (0.5, 0.0)], loss_lovasz=[(0, 0.0), (0.5, 1.0)])
+            custom_hooks = [dict(type='LossWeightHook', weights=weights)]
     """
 
     def __init__(self, weights: Mapping[str, Sequence[tuple[float, float]]]) -> None:

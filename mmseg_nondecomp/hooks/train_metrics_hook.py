@@ -38,18 +38,8 @@ class TrainMetricsHook(LossInputsHook):
     Example:
         ::
 
-            custom_hooks = [
-                dict(
-                    type='TrainMetricsHook',
-                    metrics=dict(
-                        mIoU=dict(
-                            type='torchmetrics.classification.MulticlassJaccardIndex',
-                            num_classes=19,
-                            ignore_index=255,
-                        )
-                    ),
-                )
-            ]
+            iou = dict(type='torchmetrics.classification.MulticlassJaccardIndex', num_classes=19, ignore_index=255)
+            custom_hooks = [dict(type='TrainMetricsHook', metrics=dict(mIoU=iou))]
     """
 
     def __init__(

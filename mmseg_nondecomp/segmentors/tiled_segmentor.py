@@ -66,13 +66,12 @@ class TiledSegmentor:
 
 def _class_of(segmentor: str | type) -> type:
     """Return the class of this name in the present scope."""
+    cls: Any = segmentor
     if isinstance(segmentor, str):
         with MODELS.switch_scope_and_registry(None) as registry:
             cls = registry.get(segmentor)
         if cls is None:
             raise ValueError(f'Parameter `segmentor` should be the type of a registered model. Found {segmentor!r}.')
-    else:
-        cls = segmentor
     missing = [name for name in ('slide_inference', 'encode_decode') if not hasattr(cls, name)]
     if missing:
         raise TypeError(f'Parameter `segmentor` should predict in tiles. Found {cls}, without {", ".join(missing)}.')

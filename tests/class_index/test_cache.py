@@ -1,10 +1,8 @@
 import errno
 import fcntl
-import json
 import os
 from pathlib import Path
 
-import numpy as np
 import pytest
 from class_index.test_class_index import MAPS, index_of, same
 
@@ -49,38 +47,19 @@ def test_other_annotations_have_another_file(tmp_path, build):
     assert len(list(tmp_path.glob('*.npz'))) == 2
 
 
-def empty(file):
-    file.write_bytes(b'')
+DAMAGES = {
+    'empty': lambda content: b'',
+    'half': lambda content: content[: len(content) // 2],
+    'flipped': lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
+    'foreign': lambda content: b'{"classes": [1, 2, 3]}',
+    'foreign behind the first line': lambda content: b'now\n\x80\x04something else',
+}
 
 
-def half(file):
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-
-
-def flipped(file):
-    content = bytearray(file.read_bytes())
-    content[200] ^= 1
-    file.write_bytes(content)
-
-
-def foreign(file):
-    file.write_text(json.dumps({'classes': [1, 2, 3]}))
-
-
-def foreign_behind_the_first_line(file):
-    file.write_bytes(b'now\n\x80\x04something else')
-
-
-def other_arrays(file):
-    with open(file, 'wb') as stream:
-        stream.write(b'now\n')
-        np.savez(stream, classes=np.zeros(3))
-
-
-@pytest.mark.parametrize('damage', [empty, half, flipped, foreign, foreign_behind_the_first_line, other_arrays])
+@pytest.mark.parametrize('damage', DAMAGES.values(), ids=DAMAGES)
 def test_damaged_file_is_built_anew(tmp_path, build, capsys, damage):
     load_or_build(tmp_path, 'mine', 'now', build)
-    damage(the_file(tmp_path))
+    the_file(tmp_path).write_bytes(damage(the_file(tmp_path).read_bytes()))
     assert same(load_or_build(tmp_path, 'mine', 'now', build), INDEX)
     assert build.calls == 2
     message = capsys.readouterr().err

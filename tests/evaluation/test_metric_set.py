@@ -71,15 +71,6 @@ def test_merged_states_are_that_of_all_images(shares):
         assert_same(part.compute(), whole.compute())
 
 
-def test_reset_forgets():
-    metric_set, other = MetricSet(OF_EACH_KIND), MetricSet(OF_EACH_KIND)
-    update(metric_set, *predictions(3, seed=1))
-    metric_set.reset()
-    for each in (metric_set, other):
-        update(each, *predictions(2))
-    assert_same(metric_set.compute(), other.compute())
-
-
 @pytest.mark.parametrize('inputs', [dict(mIoU='labels'), ['IoU']], ids=str)
 def test_inputs_of_metrics_that_are_not_there(inputs):
     with pytest.raises(ValueError, match=r"`inputs` should give one of .* for metrics of \['IoU'\]\. Found .*IoU"):
