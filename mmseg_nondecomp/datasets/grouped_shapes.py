@@ -40,15 +40,9 @@ KINDS: tuple[tuple[str, int, str], ...] = tuple(
 """Colour, direction of the stripes and outline of each class."""
 
 CLASSES: tuple[str, ...] = tuple(f'{color} {outline} striped at {stripes}' for color, stripes, outline in KINDS)
-GROUPS: tuple[tuple[int, ...], ...] = tuple(
-    tuple(range(first, first + len(OUTLINES))) for first in range(0, len(CLASSES), len(OUTLINES))
-)
-"""The classes that have the same colour and stripes."""
-
-Image = NDArray[np.uint8]
 
 
-def draw_striped_shape(seed: int, split: str, index: int, label: int) -> Image:
+def draw_striped_shape(seed: int, split: str, index: int, label: int) -> NDArray[np.uint8]:
     """Draw image number ``index`` of a split, RGB [32, 32, 3], with a shape of class ``label``.
 
     The steps are a plain ground, a blot of no meaning, the striped shape, light and noise.

@@ -60,7 +60,8 @@ def draw_boxed_shapes(seed: int, split: str, index: int) -> BoxedShapes:
     canvas = np.empty((SIZE, SIZE, 3))
     canvas[:] = 70 + 110 * rng.random(3)
     for _ in range(int(6 * rng.random())):
-        _paint(rng, canvas, _scrap(rng))
+        scrap = _scrap(rng)
+        canvas[scrap] = _colour(rng)
 
     taken = np.zeros((SIZE, SIZE), dtype=bool)
     boxes, labels = [], []
@@ -72,7 +73,7 @@ def draw_boxed_shapes(seed: int, split: str, index: int) -> BoxedShapes:
         if mask is None:
             continue
         taken |= mask
-        _paint(rng, canvas, mask)
+        canvas[mask] = _colour(rng)
         boxes.append(box_of(mask))
         labels.append(label)
     ramp = np.linspace(-0.2, 0.2, SIZE)
@@ -113,9 +114,8 @@ def _free_place(rng: np.random.Generator, outline: Outline, taken: Mask) -> Mask
     return None
 
 
-def _paint(rng: np.random.Generator, canvas: NDArray[np.float64], mask: Mask) -> None:
-    """Give the pixels a random colour."""
-    canvas[mask] = 30 + 200 * rng.random(3)
+def _colour(rng: np.random.Generator) -> NDArray[np.float64]:
+    return 30 + 200 * rng.random(3)
 
 
 @DATASETS.register_module()

@@ -1,7 +1,5 @@
 """RetinaNet head with one loss for the anchors of all levels. Importing it needs MMDetection."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -28,12 +26,20 @@ class AllLevelsRetinaHead(RetinaHead):
                     loss_cls=dict(_delete_=True, type='DirectAPLoss', use_sigmoid=True)))
     """
 
+    loss_cls: nn.Module
+
     def loss_by_feat(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Compute the losses of a batch; that of the classes is one number."""
-        with _collected_calls(self) as calls:
+        collector = _Collector()
+        loss, self.loss_cls = self.loss_cls, collector
+        try:
             losses = super().loss_by_feat(*args, **kwargs)
-        scores, labels, weights = (torch.cat(parts) for parts in zip(*(call[:3] for call in calls), strict=True))
-        losses['loss_cls'] = self.loss_cls(scores, labels, weights, avg_factor=calls[0][3])
+        finally:
+            self.loss_cls = loss
+        scores, labels, weights = (
+            torch.cat(parts) for parts in zip(*(call[:3] for call in collector.calls), strict=True)
+        )
+        losses['loss_cls'] = self.loss_cls(scores, labels, weights, avg_factor=collector.calls[0][3])
         return losses
 
 
@@ -47,14 +53,3 @@ class _Collector(nn.Module):
     def forward(self, scores: Tensor, labels: Tensor, weights: Tensor, avg_factor: Any) -> Tensor:
         self.calls.append((scores, labels, weights, avg_factor))
         return scores.new_zeros(())
-
-
-@contextmanager
-def _collected_calls(head: nn.Module) -> Iterator[list[tuple[Tensor, Tensor, Tensor, Any]]]:
-    """Record the calls of the classification loss instead of computing it."""
-    loss, collector = head.loss_cls, _Collector()
-    head.loss_cls = collector
-    try:
-        yield collector.calls
-    finally:
-        head.loss_cls = loss

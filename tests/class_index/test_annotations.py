@@ -1,7 +1,6 @@
 import needs_openmmlab  # noqa: F401  isort: skip
 
 import os
-import pickle
 
 import cv2
 import numpy as np
@@ -115,10 +114,6 @@ class TestLabelMaps:
         (tmp_path / 'images').mkdir()
         with pytest.raises(ValueError, match='at least one image'):
             annotations_of(animals(tmp_path, serialize_data=False), 2)
-
-    def test_workers_can_have_them(self, folder):
-        annotations = pickle.loads(pickle.dumps(annotations_of(animals(folder), 2)))
-        assert annotations[0].classes.tolist() == [0, 1, 2, 3]
 
 
 class TestIdentityAndState:

@@ -1,8 +1,10 @@
 import errno
 import fcntl
+import io
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 from class_index.test_class_index import MAPS, index_of, same
 
@@ -47,11 +49,18 @@ def test_other_annotations_have_another_file(tmp_path, build):
     assert len(list(tmp_path.glob('*.npz'))) == 2
 
 
+def other_arrays(content):
+    stream = io.BytesIO()
+    np.savez(stream, classes=np.zeros(3))
+    return stream.getvalue()
+
+
 DAMAGES = {
     'empty': lambda content: b'',
     'half': lambda content: content[: len(content) // 2],
     'flipped': lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
     'foreign': lambda content: b'{"classes": [1, 2, 3]}',
+    'other arrays': other_arrays,
     'foreign behind the first line': lambda content: b'now\n\x80\x04something else',
 }
 

@@ -139,16 +139,12 @@ class TestResume:
         first, second = (train(tmp_path, 2).message_hub.get_info(KEY) for _ in range(2))
         torch.testing.assert_close(first['counts'], second['counts'])
 
-    def test_a_new_sampler_starts_anew(self, tmp_path):
-        train(tmp_path, 5, sampler=False)
-        with pytest.warns(UserWarning, match='had 0 samplers that follow the IoU, and has 1 now'):
-            resumed = train(tmp_path, 7, 'iter_5.pth')
-        assert resumed.train_dataloader.sampler.state_dict()['since'] == [0, 12]
-
-    def test_a_missing_sampler_is_a_warning(self, tmp_path):
-        train(tmp_path, 5)
-        with pytest.warns(UserWarning, match='had 1 samplers that follow the IoU, and has 0 now'):
-            train(tmp_path, 6, 'iter_5.pth', sampler=False)
+    @pytest.mark.parametrize(('before', 'now'), [(False, True), (True, False)])
+    def test_another_number_of_samplers_is_a_warning(self, tmp_path, before, now):
+        train(tmp_path, 5, sampler=before)
+        with pytest.warns(UserWarning, match=f'had {before:d} samplers that follow the IoU, and has {now:d} now'):
+            resumed = train(tmp_path, 7, 'iter_5.pth', sampler=now)
+        assert not now or resumed.train_dataloader.sampler.state_dict()['since'] == [0, 12]
 
     def test_other_classes_are_an_error(self):
         with pytest.raises(ValueError, match=r'3 classes should be resumed\. Found counts of shape \(2, 5\)'):
