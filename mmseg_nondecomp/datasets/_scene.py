@@ -155,13 +155,10 @@ def _draw_voids(rng: np.random.Generator, canvas: Plane, label: NDArray[np.uint8
 
 def _photograph(rng: np.random.Generator, canvas: Plane) -> NDArray[np.uint8]:
     """Apply blur, uneven light and sensor noise."""
-    size = len(canvas)
     side = uniform(rng, 0.05, 0.2)
     for axis in (0, 1):
         padded = np.pad(canvas, [(1, 1) if at == axis else (0, 0) for at in range(3)], mode='edge')
         before, after = (padded[:-2], padded[2:]) if axis == 0 else (padded[:, :-2], padded[:, 2:])
         canvas = (1 - 2 * side) * canvas + side * (before + after)
-    ramp = np.linspace(-1, 1, size)
-    slope_x, slope_y = 0.4 * rng.random(2) - 0.2
-    light = 1 + slope_x * ramp[None, :] + slope_y * ramp[:, None]
-    return with_noise(rng, canvas, light, lambda: uniform(rng, 10, 24))
+    slopes = 0.4 * rng.random(2) - 0.2
+    return with_noise(rng, canvas, np.linspace(-1, 1, len(canvas)), slopes.tolist(), lambda: uniform(rng, 10, 24))

@@ -71,9 +71,8 @@ def draw_striped_shape(seed: int, split: str, index: int, label: int) -> NDArray
     tone = np.array(COLORS[color]) + 28 * (2 * rng.random(3) - 1)
     canvas[mask] = (tone + around(26, 12) * stripes[:, :, None])[mask]
 
-    ramp = np.linspace(-0.2, 0.2, SIZE)
-    light = 1 + around(0, 1) * ramp[None, :] + around(0, 1) * ramp[:, None]
-    return with_noise(rng, canvas, light, lambda: around(44, 16))
+    slopes = [around(0, 1) for _ in range(2)]
+    return with_noise(rng, canvas, np.linspace(-0.2, 0.2, SIZE), slopes, lambda: around(44, 16))
 
 
 @DATASETS.register_module()

@@ -40,8 +40,7 @@ class BoxedShapes(NamedTuple):
     """An image, and the boxes and classes of its n objects."""
 
     image: NDArray[np.uint8]  # RGB, of shape `[96, 96, 3]`
-    boxes: NDArray[np.float64]
-    """The edges left, top, right, bottom of the pixels that belong to each object, of shape `[n, 4]`."""
+    boxes: NDArray[np.float64]  # Edges left, top, right, bottom of the pixels of each object, of shape `[n, 4]`
     labels: NDArray[np.int64]  # Indices into `CLASSES`, of shape `[n]`
 
 
@@ -76,9 +75,8 @@ def draw_boxed_shapes(seed: int, split: str, index: int) -> BoxedShapes:
         canvas[mask] = _colour(rng)
         boxes.append(box_of(mask))
         labels.append(label)
-    ramp = np.linspace(-0.2, 0.2, SIZE)
-    light = 1 + uniform(rng, -1, 1) * ramp[None, :] + uniform(rng, -1, 1) * ramp[:, None]
-    image = with_noise(rng, canvas, light, lambda: uniform(rng, 15, 40))
+    slopes = [uniform(rng, -1, 1) for _ in range(2)]
+    image = with_noise(rng, canvas, np.linspace(-0.2, 0.2, SIZE), slopes, lambda: uniform(rng, 15, 40))
     return BoxedShapes(image, np.array(boxes, np.float64).reshape(-1, 4), np.array(labels, np.int64))
 
 

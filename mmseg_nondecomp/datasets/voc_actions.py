@@ -105,7 +105,7 @@ class VOCActions(BaseDataset):
                     f'{person.image}. {LAYOUT}'
                 )
         counted = [person for person in first if all(one[person] != UNDECIDED for one in labels.values())]
-        part, part_of = PARTS.index(self.split), divided([person.image for person in first], self.seed)
+        part_of = divided([person.image for person in first], self.seed)
         return [
             dict(
                 img_path=str(self.folder / 'JPEGImages' / f'{person.image}.jpg'),
@@ -115,7 +115,7 @@ class VOCActions(BaseDataset):
                 gt_score=[float(one[person] > 0) for one in labels.values()],
             )
             for person in counted
-            if part_of[person.image] == part
+            if PARTS[part_of[person.image]] == self.split
         ]
 
     def get_cat_ids(self, idx: int) -> list[int]:
