@@ -27,36 +27,14 @@ try:
 except PackageNotFoundError:  # a source tree on the path, not installed
     __version__ = 'unknown'
 
-__all__ = [
-    'ClassIndex',
-    'DirectAPLoss',
-    'DirectZeroOneLoss',
-    'EquiBatchSampler',
-    'HardTopKLoss',
-    'IoUAdaptiveSampler',
-    'LossMaxPooling',
-    'LossMaxPoolingPixelSampler',
-    'LovaszHingeLoss',
-    'LovaszSoftmaxLoss',
-    'SMeasureLoss',
-    'SmoothTopKLoss',
-    'SoftIoULoss',
-    '__version__',
-    'functional',
-    'index_classes',
-]
+__all__ = ['ClassIndex', 'EquiBatchSampler', 'IoUAdaptiveSampler', 'LossMaxPoolingPixelSampler', '__version__']
+__all__ += ['DirectAPLoss', 'DirectZeroOneLoss', 'HardTopKLoss', 'LossMaxPooling', 'LovaszHingeLoss']
+__all__ += ['LovaszSoftmaxLoss', 'SMeasureLoss', 'SmoothTopKLoss', 'SoftIoULoss', 'functional', 'index_classes']
 
-NEEDS = {
-    'DualAscentHook': 'MMEngine',
-    'GroupLabelNoise': 'MMCV',
-    'LossWeightHook': 'MMEngine',
-    'RandomCropOnClass': 'MMCV',
-    'TiledSegmentor': 'MMEngine',
-    'TorchMetricsEvaluator': 'MMEngine',
-    'TrainIoUHook': 'MMEngine',
-    'TrainMetricsHook': 'MMEngine',
-}
-"""Public names that need a package of OpenMMLab, and the package."""
+# Public names that need a package of OpenMMLab, and the package.
+NEEDS = dict.fromkeys(['DualAscentHook', 'LossWeightHook', 'TrainIoUHook', 'TrainMetricsHook'], 'MMEngine')
+NEEDS |= dict.fromkeys(['TiledSegmentor', 'TorchMetricsEvaluator'], 'MMEngine')
+NEEDS |= dict.fromkeys(['GroupLabelNoise', 'RandomCropOnClass'], 'MMCV')
 
 if HAS_MMENGINE:
     from mmseg_nondecomp.checkpoints import adapt_mmengine

@@ -27,14 +27,5 @@ else:
 
     DATA_SAMPLERS = EVALUATOR = HOOKS = METRICS = MODELS = TASK_UTILS = TRANSFORMS = _NoRegistry()
 
-__all__ = [
-    'DATA_SAMPLERS',
-    'EVALUATOR',
-    'HAS_MMCV',
-    'HAS_MMENGINE',
-    'HOOKS',
-    'METRICS',
-    'MODELS',
-    'TASK_UTILS',
-    'TRANSFORMS',
-]
+__all__ = ['DATA_SAMPLERS', 'EVALUATOR', 'HAS_MMCV', 'HAS_MMENGINE', 'HOOKS', 'METRICS', 'MODELS']
+__all__ += ['TASK_UTILS', 'TRANSFORMS']

@@ -14,8 +14,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-WEEK = 7 * 24 * 3600
-"""Age in seconds from which temporary files of other machines are removed."""
+WEEK = 7 * 24 * 3600  # Age in seconds from which temporary files of other machines are removed
 
 
 @contextmanager

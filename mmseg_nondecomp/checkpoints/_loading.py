@@ -29,8 +29,7 @@ from torch import serialization
 from mmseg_nondecomp.checkpoints._stand_ins import stand_ins_by_name
 from mmseg_nondecomp.checkpoints._stripping import strip_instructions
 
-FOLDER = 0x10
-"""Attribute of a folder in a zip archive."""
+FOLDER = 0x10  # Attribute of a folder in a zip archive
 
 LOCAL_ADVICE = (
     'allow what it names with `torch.serialization.add_safe_globals([...])`, or load it once with '
@@ -78,13 +77,7 @@ def _replace_loaders() -> None:
 
 
 def load_from_local(filename: str, map_location: Any = None) -> Any:
-    """Load a checkpoint from a path, including the training state that MMEngine saves in it.
-
-    Raises:
-        FileNotFoundError: If there is no such file.
-        PermissionError: If it cannot be read.
-        UnpicklingError: If the file needs anything else, or is damaged. The message names it, and how to allow it.
-    """
+    """Load a checkpoint from a path, including the training state that MMEngine saves in it."""
     filename = os.path.expanduser(filename)
     if not os.path.isfile(filename):
         raise FileNotFoundError(f'{filename} can not be found.')
@@ -116,11 +109,7 @@ def _check_sums(filename: str) -> None:
 
 
 def load_from_url(url: str, **kwargs: Any) -> Any:
-    """Download a checkpoint and load it with torch's own restrictions, which `torch.hub` lifts.
-
-    Raises:
-        UnpicklingError: If the file holds more than weights. The message says what to do.
-    """
+    """Download a checkpoint and load it with torch's own restrictions, which `torch.hub` lifts."""
     with torch.sparse.check_sparse_tensor_invariants(True):
         try:
             return torch.hub.load_state_dict_from_url(url, **kwargs, weights_only=True)

@@ -20,8 +20,7 @@ from ._cache import default_cache_dir, expanded, load_or_build
 from ._index import ClassIndex, ImageClasses
 
 IMAGES_PER_TASK = 16
-IMAGES_PER_WORKER = 512
-"""Starting a worker takes longer than counting fewer images."""
+IMAGES_PER_WORKER = 512  # Starting a worker takes longer than counting fewer images
 
 
 def index_classes(

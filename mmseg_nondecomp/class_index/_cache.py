@@ -12,8 +12,7 @@ from mmseg_nondecomp._utils.files import locked, remove_leftovers, temporary_pre
 
 from ._index import ClassIndex
 
-VERSION = 1
-"""Part of the file name; increased whenever the same annotations give another index."""
+VERSION = 1  # Part of the file name; increased whenever the same annotations give another index
 
 
 def default_cache_dir() -> Path:
@@ -38,9 +37,6 @@ def load_or_build(folder: Path, identity: str, state: str, build: Callable[[], C
     One process builds. Others wait for it without a limit of time and without a collective operation that could time
     out. The file appears under its name by one atomic rename. Each state of the annotations has its own file, since
     machines that share the folder may have copies of the data with different modification times.
-
-    Raises:
-        OSError: If there is no index yet and the folder cannot be written.
     """
     name = f'class-index-v{VERSION}-{identity}'
     file = folder / f'{name}-{state}.npz'

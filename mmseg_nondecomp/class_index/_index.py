@@ -22,16 +22,11 @@ PLACE = 1 << 16
 class ImageClasses:
     """The classes of one image."""
 
-    classes: np.ndarray
-    """The classes in the image, integers [K]."""
-    counts: np.ndarray
-    """Number of pixels (or objects) of each class, integers [K]."""
-    n_items: int
-    """Number of pixels (or objects) of the image, including those without a class."""
-    places: np.ndarray | None = None
-    """Some places of each class: centres of pixels (y, x) in units of height and width, floats [K, S, 2]."""
-    foreign_label: int | None = None
-    """A label that is neither a class nor ignored, if there is one."""
+    classes: np.ndarray  # integers [K]
+    counts: np.ndarray  # of pixels (or objects) of each class, integers [K]
+    n_items: int  # all pixels (or objects) of the image, including those without a class
+    places: np.ndarray | None = None  # some pixels (y, x) of each class in units of height and width, floats [K, S, 2]
+    foreign_label: int | None = None  # one that is neither a class nor ignored, if there is one
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +52,7 @@ class ClassIndex:
 
     @classmethod
     def from_images(cls, images: Iterable[ImageClasses], class_names: Sequence[str], n_places: int) -> ClassIndex:
-        """Return the index of images in the order of the data set.
-
-        Raises:
-            ValueError: If there are more classes than 65 536.
-        """
+        """Return the index of images in the order of the data set."""
         if len(class_names) > MAX_CLASSES:
             raise ValueError(f'A class index can hold {MAX_CLASSES} classes. Found {len(class_names)}.')
         images = list(images)
@@ -79,14 +70,7 @@ class ClassIndex:
 
     @classmethod
     def joined(cls, parts: Sequence[tuple[ClassIndex, int, int]]) -> ClassIndex:
-        """Return one index of several data sets.
-
-        Args:
-            parts: For each data set its index, its number of repetitions, and the position of its first image.
-
-        Raises:
-            ValueError: If they differ in the number of classes.
-        """
+        """Return one index of several: each with its number of repetitions and the position of its first image."""
         sizes = {index.n_classes for index, _, _ in parts}
         if len(sizes) > 1:
             raise ValueError(f'Data sets should have the same classes to be one. Found {sorted(sizes)} classes.')
@@ -129,7 +113,6 @@ class ClassIndex:
 
     @cached_property
     def _entries_by_class(self) -> np.ndarray:
-        """Return the entries, ordered by class."""
         return np.argsort(self.classes, kind='stable').astype(np.uint32)
 
     @cached_property
@@ -167,12 +150,7 @@ class ClassIndex:
 
     @classmethod
     def load(cls, file: BinaryIO | Path) -> ClassIndex:
-        """Read an index that `save` wrote.
-
-        Raises:
-            ValueError: If it holds something else, or the arrays do not fit together.
-            zipfile.BadZipFile: If the file is damaged.
-        """
+        """Read an index that `save` wrote."""
         with np.load(file, allow_pickle=False) as arrays:
             if any(member.compress_type for member in arrays.zip.infolist()):  # It could decompress to any size.
                 raise ValueError('The arrays of a class index should not be compressed.')
@@ -199,8 +177,8 @@ class ClassIndex:
             raise ValueError('The classes of a class index should have names.')
 
 
-_TYPES = dict(starts='i8', classes='u2', counts='u4', n_items='u4', places='u2', dataset_indices='i8')
-_ARRAYS = {name: np.dtype(code) for name, code in _TYPES.items()}
+_CODES = dict(starts='i8', classes='u2', counts='u4', n_items='u4', places='u2', dataset_indices='i8')
+_ARRAYS = {name: np.dtype(code) for name, code in _CODES.items()}
 
 
 def _joined(arrays: list[np.ndarray], dtype: type) -> np.ndarray:

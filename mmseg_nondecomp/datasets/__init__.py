@@ -9,17 +9,8 @@ from .random_subset import RandomSubset
 from .shape_boxes import ShapeBoxes
 from .voc_actions import VOCActions
 
-__all__ = [
-    'CLASSES',
-    'LOOK_ALIKES',
-    'PALETTE',
-    'GroupedShapes',
-    'RandomSubset',
-    'Scene',
-    'ShapeBoxes',
-    'VOCActions',
-    'draw_scene',
-]
+__all__ = ['CLASSES', 'LOOK_ALIKES', 'PALETTE', 'GroupedShapes', 'RandomSubset', 'Scene', 'ShapeBoxes']
+__all__ += ['VOCActions', 'draw_scene']
 
 # Not `except ImportError`: the error of a broken mmsegmentation is not hidden.
 if find_spec('mmseg') is not None:

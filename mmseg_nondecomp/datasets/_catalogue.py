@@ -20,8 +20,7 @@ class Ground:
 
     name: str
     display: Color
-    weight: float
-    """Share of the regions, relative to the other grounds."""
+    weight: float  # Share of the regions, relative to the other grounds
 
 
 @dataclass(frozen=True)
@@ -31,18 +30,12 @@ class Thing:
     name: str
     display: Color
     outline: Outline
-    degrees: float
-    """Mean orientation of the objects."""
-    radius: tuple[float, float]
-    """Range of sizes, in pixels of a scene of 128 by 128."""
-    rate: float
-    """Expected number of objects in a scene."""
-    family: str
-    """Kinds of one family have the same distribution of colours."""
-    hatched: bool = False
-    """Whether fine lines cross the object; its mean colour does not change."""
-    home: str | None = None
-    """The only ground on which objects of this kind are placed."""
+    degrees: float  # Mean orientation of the objects
+    radius: tuple[float, float]  # Range of sizes, in pixels of a scene of 128 by 128
+    rate: float  # Expected number of objects in a scene
+    family: str  # Kinds of one family have the same distribution of colours
+    hatched: bool = False  # Whether fine lines cross the object; its mean colour does not change
+    home: str | None = None  # The only ground on which objects of this kind are placed
 
 
 FAMILIES: dict[str, Color] = {

@@ -8,8 +8,6 @@ from mmengine.dataset import BaseDataset
 
 from mmseg_nondecomp.functional._inputs import check_integer
 
-from ._scene import SPLITS
-
 
 class DrawnDataset(BaseDataset):
     """A data set without files. ``size`` is the name and value of the parameter for the number of images."""
@@ -23,9 +21,3 @@ class DrawnDataset(BaseDataset):
         self.split = split
         self.seed = seed
         super().__init__(**kwargs)
-
-
-def check_split(split: str) -> None:
-    """Raise unless the split is one that the generators draw."""
-    if split not in SPLITS:
-        raise ValueError(f'Parameter `split` should be one of {SPLITS}. Found {split!r}.')

@@ -95,26 +95,19 @@ def _texture(rng: np.random.Generator, size: int, name: str) -> Plane:
     u, v = rotated_frame(size, (-rng.random() * period, -rng.random() * period), uniform(rng, -12, 12))
     odd_column, odd_row = np.floor(u / period * 2) % 2, np.floor(v / period * 2) % 2
     mottle = _smooth_field(rng, size, 16)
-    if name == 'rows':
-        mix = 2 * odd_row - 1
-    elif name == 'columns':
-        mix = 2 * odd_column - 1
-    elif name == 'checks':
-        mix = 2 * abs(odd_row - odd_column) - 1
-    else:
-        mix = np.zeros((size, size))
+    patterns = {'rows': odd_row, 'columns': odd_column, 'checks': abs(odd_row - odd_column)}
+    mix = 2 * patterns[name] - 1 if name in patterns else np.zeros((size, size))
     return tone + (contrast * mix + 12 * mottle)[:, :, None]
 
 
 def _pick_things(rng: np.random.Generator) -> list[tuple[Thing, float]]:
     """Draw the objects of a scene with their sizes, in the order in which they are painted."""
-    picked = []
-    for thing in THINGS:
-        for _ in range(_count(rng, thing.rate)):
-            radius = uniform(rng, *thing.radius)
-            picked.append((radius * uniform(rng, 0.6, 1.4), thing, radius))
-    picked.sort(key=lambda entry: -entry[0])
-    return [(thing, radius) for _, thing, radius in picked]
+    picked = [
+        (thing, radius := uniform(rng, *thing.radius), radius * uniform(rng, 0.6, 1.4))
+        for thing in THINGS
+        for _ in range(_count(rng, thing.rate))
+    ]
+    return [(thing, radius) for thing, radius, _ in sorted(picked, key=lambda entry: -entry[2])]
 
 
 def _draw_thing(rng: np.random.Generator, canvas: Plane, label: NDArray[np.uint8], thing: Thing, radius: float) -> None:
@@ -162,13 +155,10 @@ def _draw_voids(rng: np.random.Generator, canvas: Plane, label: NDArray[np.uint8
 
 def _photograph(rng: np.random.Generator, canvas: Plane) -> NDArray[np.uint8]:
     """Apply blur, uneven light and sensor noise."""
-    size = len(canvas)
     side = uniform(rng, 0.05, 0.2)
     for axis in (0, 1):
         padded = np.pad(canvas, [(1, 1) if at == axis else (0, 0) for at in range(3)], mode='edge')
         before, after = (padded[:-2], padded[2:]) if axis == 0 else (padded[:, :-2], padded[:, 2:])
         canvas = (1 - 2 * side) * canvas + side * (before + after)
-    ramp = np.linspace(-1, 1, size)
-    slope_x, slope_y = 0.4 * rng.random(2) - 0.2
-    light = 1 + slope_x * ramp[None, :] + slope_y * ramp[:, None]
-    return with_noise(rng, canvas, light, lambda: uniform(rng, 10, 24))
+    slopes = 0.4 * rng.random(2) - 0.2
+    return with_noise(rng, canvas, np.linspace(-1, 1, len(canvas)), slopes.tolist(), lambda: uniform(rng, 10, 24))

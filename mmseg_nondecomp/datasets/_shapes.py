@@ -7,7 +7,7 @@ are inside. Pixels are tested at their centres: a mask has no anti-aliasing and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -90,9 +90,10 @@ def uniform(rng: np.random.Generator, low: float, high: float) -> float:
 
 
 def with_noise(
-    rng: np.random.Generator, canvas: Plane, light: Plane, strength: Callable[[], float]
+    rng: np.random.Generator, canvas: Plane, ramp: Plane, slopes: Sequence[float], strength: Callable[[], float]
 ) -> NDArray[np.uint8]:
-    """Return the image of a canvas in uneven light [H, W], with sensor noise."""
+    """Return the image of a canvas with sensor noise, in light that changes along both axes as the ramp does."""
+    light = 1 + slopes[0] * ramp[None, :] + slopes[1] * ramp[:, None]
     # A sum of three uniform variates is close to normal and needs no function that differs between platforms.
     noise = rng.random(canvas.shape) + rng.random(canvas.shape) + rng.random(canvas.shape)
     noisy = canvas * light[:, :, None] + strength() * (noise - 1.5)

@@ -12,17 +12,14 @@ from mmseg.datasets import BaseSegDataset
 
 from mmseg_nondecomp._utils.files import publish_folder
 from mmseg_nondecomp._utils.progress_line import progress
-from mmseg_nondecomp.functional._inputs import check_integer
+from mmseg_nondecomp.functional._inputs import check_integer, check_option
 
 from ._catalogue import CLASSES, PALETTE
-from ._drawn import check_split
-from ._scene import draw_scene
+from ._scene import SPLITS, draw_scene
 
-VERSION = 2
-"""Part of the folder name; increased whenever the same arguments draw other scenes."""
+VERSION = 2  # Part of the folder name; increased whenever the same arguments draw other scenes
 
-REST = 'rest'
-"""Name of the class of all classes that are not listed."""
+REST = 'rest'  # Name of the class of all classes that are not listed
 
 NUM_IMAGES = {'train': 480, 'val': 120}
 SIZES = (32, 1024)
@@ -53,11 +50,6 @@ class LongTailShapes(BaseSegDataset):
         seed: Seed of the scenes, at least 0.
         **kwargs: Arguments of `mmseg.datasets.BaseSegDataset`, such as `pipeline`.
 
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of its range.
-        OSError: If the scenes are not there yet and `data_root` cannot be written.
-
     Example:
         In a config::
 
@@ -79,9 +71,8 @@ class LongTailShapes(BaseSegDataset):
     ) -> None:
         if not isinstance(data_root, (str, Path)):
             raise TypeError(f'`data_root` must be a path, found {data_root!r}')
-        check_split(split)
-        if num_images is None:
-            num_images = NUM_IMAGES[split]
+        check_option('split', split, SPLITS)
+        num_images = NUM_IMAGES[split] if num_images is None else num_images
         check_integer('num_images', num_images, 1)
         check_integer('image_size', image_size, *SIZES)
         check_integer('seed', seed, 0)
@@ -91,10 +82,7 @@ class LongTailShapes(BaseSegDataset):
                     f'LongTailShapes lays out its own files and takes no `{owned}`, found '
                     f'{kwargs[owned]!r}; choose a `data_root` and a `split` instead'
                 )
-        self.split = split
-        self.num_images = num_images
-        self.image_size = image_size
-        self.seed = seed
+        self.split, self.num_images, self.image_size, self.seed = split, num_images, image_size, seed
         self.folder = Path(data_root) / (f'{split}-{num_images}x{image_size}px-seed{seed}-v{VERSION}')
         super().__init__(
             data_root=str(data_root),

@@ -34,10 +34,6 @@ class RandomSubset:
         seed: Seed of the choice, at least 0.
         lazy_init: Whether the images are chosen only when they are needed.
 
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of its range, an image has not just one class, or a class has too few images.
-
     Example:
         In a config, 64 images of each class of ImageNet, none of which is in the subset with ``images_per_class=50``::
 

@@ -11,24 +11,13 @@ import numpy as np
 from mmengine.registry import DATASETS
 from numpy.typing import NDArray
 
-from ._drawn import DrawnDataset, check_split
-from ._scene import SPLITS
-from ._shapes import (
-    Mask,
-    Outline,
-    cross,
-    disk,
-    ring,
-    rotated_frame,
-    shape_mask,
-    square,
-    triangle,
-    uniform,
-    with_noise,
-)
+from mmseg_nondecomp.functional._inputs import check_option
 
-SIZE = 96
-"""Height and width of an image."""
+from ._drawn import DrawnDataset
+from ._scene import SPLITS
+from ._shapes import Mask, Outline, cross, disk, ring, rotated_frame, shape_mask, square, triangle, uniform, with_noise
+
+SIZE = 96  # Height and width of an image
 
 OUTLINES: dict[str, tuple[Outline, float]] = {
     'disk': (disk, 0.40),
@@ -41,23 +30,18 @@ OUTLINES: dict[str, tuple[Outline, float]] = {
 
 CLASSES: tuple[str, ...] = tuple(OUTLINES)
 NUM_IMAGES = {'train': 400, 'val': 200}
-EMPTY = 0.15
-"""The share of images without objects."""
+EMPTY = 0.15  # The share of images without objects
 
 MOST_OBJECTS = 4
-PLACES = 20
-"""Number of places that are tried for an object before it is left out."""
+PLACES = 20  # Number of places that are tried for an object before it is left out
 
 
 class BoxedShapes(NamedTuple):
     """An image, and the boxes and classes of its n objects."""
 
-    image: NDArray[np.uint8]
-    """RGB, of shape `[96, 96, 3]`."""
-    boxes: NDArray[np.float64]
-    """The edges left, top, right, bottom of the pixels that belong to each object, of shape `[n, 4]`."""
-    labels: NDArray[np.int64]
-    """Indices into `CLASSES`, of shape `[n]`."""
+    image: NDArray[np.uint8]  # RGB, of shape `[96, 96, 3]`
+    boxes: NDArray[np.float64]  # Edges left, top, right, bottom of the pixels of each object, of shape `[n, 4]`
+    labels: NDArray[np.int64]  # Indices into `CLASSES`, of shape `[n]`
 
 
 def draw_boxed_shapes(seed: int, split: str, index: int) -> BoxedShapes:
@@ -75,7 +59,8 @@ def draw_boxed_shapes(seed: int, split: str, index: int) -> BoxedShapes:
     canvas = np.empty((SIZE, SIZE, 3))
     canvas[:] = 70 + 110 * rng.random(3)
     for _ in range(int(6 * rng.random())):
-        _paint(rng, canvas, _scrap(rng))
+        scrap = _scrap(rng)
+        canvas[scrap] = _colour(rng)
 
     taken = np.zeros((SIZE, SIZE), dtype=bool)
     boxes, labels = [], []
@@ -87,12 +72,11 @@ def draw_boxed_shapes(seed: int, split: str, index: int) -> BoxedShapes:
         if mask is None:
             continue
         taken |= mask
-        _paint(rng, canvas, mask)
+        canvas[mask] = _colour(rng)
         boxes.append(box_of(mask))
         labels.append(label)
-    ramp = np.linspace(-0.2, 0.2, SIZE)
-    light = 1 + uniform(rng, -1, 1) * ramp[None, :] + uniform(rng, -1, 1) * ramp[:, None]
-    image = with_noise(rng, canvas, light, lambda: uniform(rng, 15, 40))
+    slopes = [uniform(rng, -1, 1) for _ in range(2)]
+    image = with_noise(rng, canvas, np.linspace(-0.2, 0.2, SIZE), slopes, lambda: uniform(rng, 15, 40))
     return BoxedShapes(image, np.array(boxes, np.float64).reshape(-1, 4), np.array(labels, np.int64))
 
 
@@ -128,9 +112,8 @@ def _free_place(rng: np.random.Generator, outline: Outline, taken: Mask) -> Mask
     return None
 
 
-def _paint(rng: np.random.Generator, canvas: NDArray[np.float64], mask: Mask) -> None:
-    """Give the pixels a random colour."""
-    canvas[mask] = 30 + 200 * rng.random(3)
+def _colour(rng: np.random.Generator) -> NDArray[np.float64]:
+    return 30 + 200 * rng.random(3)
 
 
 @DATASETS.register_module()
@@ -151,10 +134,6 @@ class ShapeBoxes(DrawnDataset):
         seed: Seed of the images, at least 0.
         **kwargs: Arguments of ``mmengine.dataset.BaseDataset``, such as ``pipeline``.
 
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of its range.
-
     Example:
         >>> dataset = ShapeBoxes(split='val', num_images=3)
         >>> len(dataset), dataset[2]['img'].shape, [box['bbox_label'] for box in dataset[2]['instances']]
@@ -172,7 +151,7 @@ class ShapeBoxes(DrawnDataset):
     METAINFO: ClassVar[dict] = dict(classes=CLASSES)
 
     def __init__(self, split: str = 'train', num_images: int | None = None, seed: int = 0, **kwargs: Any) -> None:
-        check_split(split)
+        check_option('split', split, SPLITS)
         self.num_images = NUM_IMAGES[split] if num_images is None else num_images
         super().__init__(split, seed, ('num_images', self.num_images), kwargs)
 

@@ -11,24 +11,15 @@ import numpy as np
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
 
-from mmseg_nondecomp.functional._inputs import check_integer
+from mmseg_nondecomp.functional._inputs import check_integer, check_option
 
 ACTIONS: tuple[str, ...] = (
-    'jumping',
-    'phoning',
-    'playinginstrument',
-    'reading',
-    'ridingbike',
-    'ridinghorse',
-    'running',
-    'takingphoto',
-    'usingcomputer',
-    'walking',
+    *('jumping', 'phoning', 'playinginstrument', 'reading', 'ridingbike'),
+    *('ridinghorse', 'running', 'takingphoto', 'usingcomputer', 'walking'),
 )
 PARTS = ('train', 'val', 'test')
 LABELS = ('-1', '0', '1')
-UNDECIDED = 0
-"""Label of people who do not count for an action."""
+UNDECIDED = 0  # Label of people who do not count for an action
 
 LAYOUT = (
     'Download VOCtrainval_11-May-2012.tar from http://host.robots.ox.ac.uk/pascal/VOC/voc2012/ and unpack it; '
@@ -40,10 +31,8 @@ LAYOUT = (
 class Person(NamedTuple):
     """A person in the lists of actions."""
 
-    image: str
-    """Name of the image, without folder and extension."""
-    number: int
-    """Position among the objects of the annotation, from 1."""
+    image: str  # Name of the image, without folder and extension
+    number: int  # Position among the objects of the annotation, from 1
 
 
 @DATASETS.register_module()
@@ -71,11 +60,6 @@ class VOCActions(BaseDataset):
         seed: Seed of the division, at least 0. Parts that are used together need the same seed.
         **kwargs: Arguments of ``mmengine.dataset.BaseDataset``, such as ``pipeline``.
 
-    Raises:
-        FileNotFoundError: If a list of an action or an annotation is missing.
-        TypeError: If an argument has the wrong type.
-        ValueError: If an argument is out of its range, or a file has the wrong content.
-
     Example:
         In a config, people in their surroundings as MMPretrain's multi-label heads take them::
 
@@ -95,17 +79,14 @@ class VOCActions(BaseDataset):
     def __init__(
         self, data_root: str | Path = 'data/VOCdevkit/VOC2012', split: str = 'train', seed: int = 0, **kwargs: Any
     ) -> None:
-        if split not in PARTS:
-            raise ValueError(f'Parameter `split` should be one of {PARTS}. Found {split!r}.')
+        check_option('split', split, PARTS)
         check_integer('seed', seed, 0)
         for owned in ('ann_file', 'data_prefix'):
             if kwargs.get(owned):
                 raise TypeError(
                     f'VOCActions knows the layout of its files and takes no `{owned}`. Found {kwargs[owned]!r}.'
                 )
-        self.split = split
-        self.seed = seed
-        self.folder = Path(data_root)
+        self.split, self.seed, self.folder = split, seed, Path(data_root)
         super().__init__(data_root=str(data_root), **kwargs)
 
     def load_data_list(self) -> list[dict]:
@@ -116,13 +97,14 @@ class VOCActions(BaseDataset):
         labels = {action: self._labels(action) for action in classes}
         first = labels[classes[0]]
         for action, of_people in labels.items():
-            if of_people.keys() != first.keys():
+            if different := of_people.keys() ^ first.keys():
+                person = min(different)
                 raise ValueError(
                     f'The lists of all actions should name the same people. Those of {action!r} and {classes[0]!r} in '
-                    f'{self._list(action).parent} do not: {_different(of_people, first)}. {LAYOUT}'
+                    f'{self._list(action).parent} do not: only one of them has object {person.number} of '
+                    f'{person.image}. {LAYOUT}'
                 )
         counted = [person for person in first if all(one[person] != UNDECIDED for one in labels.values())]
-        part = PARTS.index(self.split)
         part_of = divided([person.image for person in first], self.seed)
         return [
             dict(
@@ -133,7 +115,7 @@ class VOCActions(BaseDataset):
                 gt_score=[float(one[person] > 0) for one in labels.values()],
             )
             for person in counted
-            if part_of[person.image] == part
+            if PARTS[part_of[person.image]] == self.split
         ]
 
     def get_cat_ids(self, idx: int) -> list[int]:
@@ -197,7 +179,6 @@ class _WithoutDoctype(ET.TreeBuilder):
     """XML builder that refuses a document type before reading it."""
 
     def doctype(self, name: str, pubid: str | None, system: str | None) -> None:
-        """Raise at the start of a document type."""
         raise ET.ParseError('a document type, where annotations have none')
 
 
@@ -212,9 +193,3 @@ def divided(images: list[str], seed: int) -> dict[str, int]:
         part_of[name] = sizes.index(min(sizes))
         sizes[part_of[name]] += people[name]
     return part_of
-
-
-def _different(one: dict[Person, int], other: dict[Person, int]) -> str:
-    """Return a description of a person that only one of two lists names."""
-    person = min(one.keys() ^ other.keys())
-    return f'only one of them has object {person.number} of {person.image}'

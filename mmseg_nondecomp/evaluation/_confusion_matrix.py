@@ -35,12 +35,11 @@ def confusion_matrix_of(metric: Metric, spec: InputSpec) -> ConfusionMatrix | No
     """Return the settings of the confusion matrix that determines a metric of torchmetrics; else ``None``."""
     cls = type(metric)
     of_torchmetrics = cls.update in UPDATES and cls.__module__.startswith('torchmetrics.')
+    is_global = getattr(metric, 'multidim_average', 'global') == 'global'
     n_classes = getattr(metric, 'num_classes', None)
-    if spec.kind != 'labels' or not of_torchmetrics or not isinstance(n_classes, int):
-        return None
-    if getattr(metric, 'multidim_average', 'global') != 'global':
-        return None
-    return ConfusionMatrix(n_classes, metric.ignore_index)  # type: ignore[arg-type]
+    if spec.kind == 'labels' and of_torchmetrics and is_global and isinstance(n_classes, int):
+        return ConfusionMatrix(n_classes, metric.ignore_index)  # type: ignore[arg-type]
+    return None
 
 
 def metric_state(metric: Metric, matrix: Tensor) -> dict[str, Tensor]:

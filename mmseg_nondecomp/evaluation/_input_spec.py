@@ -9,16 +9,10 @@ KINDS = ('labels', 'scores', 'logits', 'instances')
 # Names of classes of torchmetrics and of this package, which are searched for in the bases of a metric.
 RANKS_LOGITS = {'DirectAveragePrecision', 'SmoothTopKAccuracy'}
 RANKS_SCORES = {
-    f'{task}{measure}'
-    for measure, tasks in {
-        'CalibrationError': ('Binary', 'Multiclass'),
-        'HingeLoss': ('Binary', 'Multiclass'),
-        'PrecisionRecallCurve': ('Binary', 'Multiclass', 'Multilabel'),
-        'CoverageError': ('Multilabel',),
-        'RankingAveragePrecision': ('Multilabel',),
-        'RankingLoss': ('Multilabel',),
-    }.items()
-    for task in tasks
+    *('BinaryCalibrationError', 'BinaryHingeLoss', 'BinaryPrecisionRecallCurve'),
+    *('MulticlassCalibrationError', 'MulticlassHingeLoss', 'MulticlassPrecisionRecallCurve'),
+    *('MultilabelCoverageError', 'MultilabelPrecisionRecallCurve', 'MultilabelRankingAveragePrecision'),
+    'MultilabelRankingLoss',
 }
 TAKES_SCORES = {'LovaszJaccardIndex', 'SoftJaccardIndex'}
 TAKES_LABELS = {f'{task}ConfusionMatrix' for task in ('Binary', 'Multiclass', 'Multilabel')} | {
@@ -32,11 +26,10 @@ TAKES_INSTANCES = {'IntersectionOverUnion', 'MeanAveragePrecision'}
 class InputSpec:
     """Input specification of a metric.
 
-    Args:
-        kind: ``'labels'`` for decided classes, ``'scores'`` for probabilities, ``'logits'`` for scores before softmax
-            or sigmoid, ``'instances'`` for boxes or masks with labels and scores.
-        form: ``'classes'`` for scores [N, C, *], ``'binary'`` for those of class 1 alone, [N, *], ``'channel'`` for the
-            same as [N, 1, *], ``'multilabel'`` for [N, C, *] with a target of the same shape.
+    The kind is ``'labels'`` for decided classes, ``'scores'`` for probabilities, ``'logits'`` for scores before softmax
+    or sigmoid, ``'instances'`` for boxes or masks with labels and scores. The form is ``'classes'`` for scores [N, C,
+    *], ``'binary'`` for those of class 1 alone, [N, *], ``'channel'`` for the same as [N, 1, *], ``'multilabel'`` for
+    [N, C, *] with a target of the same shape.
     """
 
     kind: str

@@ -3,8 +3,7 @@
 import torch
 from torch import Tensor
 
-OVERLAP = 0.5
-"""Least intersection over union of a detection and its object, as in Pascal VOC."""
+OVERLAP = 0.5  # Least intersection over union of a detection and its object, as in Pascal VOC
 
 
 def hits(boxes: Tensor, scores: Tensor, labels: Tensor, true_boxes: Tensor, true_labels: Tensor) -> Tensor:

@@ -13,12 +13,7 @@ from mmseg_nondecomp.evaluation._input_spec import inner_metrics
 
 
 def build_metrics(metrics: Any) -> dict[str, Metric]:
-    """Build the metrics of a config by name; those of a collection have the names that it gives them.
-
-    Raises:
-        TypeError: If a value is neither a torchmetrics metric nor the config of one.
-        ValueError: If a type is not known, or two names or metrics are the same.
-    """
+    """Build the metrics of a config by name; those of a collection have the names that it gives them."""
     if isinstance(metrics, Mapping) and 'type' in metrics:
         metrics = _built('metrics', metrics)
     if isinstance(metrics, MetricCollection):
@@ -30,9 +25,7 @@ def build_metrics(metrics: Any) -> dict[str, Metric]:
             'Parameter `metrics` should map names to torchmetrics metrics or their configs, or be a MetricCollection. '
             f'Found {metrics!r}.'
         )
-    members = [member for name, value in named for member in _members(name, value)]
-    _check_no_clash(members)
-    return dict(members)
+    return _by_name([member for name, value in named for member in _members(name, value)])
 
 
 def _built(name: str, value: Any) -> Any:
@@ -90,17 +83,19 @@ def _members(name: str | None, value: Metric | MetricCollection) -> list[tuple[s
     return [(f'{prefix}{key}', metric) for key, metric in value.items(keep_base=False)]
 
 
-def _check_no_clash(members: list[tuple[str, Metric]]) -> None:
-    names: set[str] = set()
+def _by_name(members: list[tuple[str, Metric]]) -> dict[str, Metric]:
+    """Return the metrics by name; raise ValueError if two have the same name or state."""
+    metrics: dict[str, Metric] = {}
     owners: dict[int, str] = {}
     for name, metric in members:
-        if name in names:
+        if name in metrics:
             raise ValueError(f'Metrics should have different names. Found {name!r} twice.')
-        names.add(name)
+        metrics[name] = metric
         for part in inner_metrics(metric):
-            if id(part) in owners:
+            owner = owners.setdefault(id(part), name)
+            if owner != name:
                 raise ValueError(
-                    f'Metrics should have states of their own. Found one {type(part).__name__} in {owners[id(part)]!r} '
-                    f'and in {name!r}, which would count everything twice: `clone()` it.'
+                    f'Metrics should have states of their own. Found one {type(part).__name__} in {owner!r} and in '
+                    f'{name!r}, which would count everything twice: `clone()` it.'
                 )
-        owners |= {id(part): name for part in inner_metrics(metric)}
+    return metrics

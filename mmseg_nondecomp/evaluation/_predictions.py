@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.evaluation._batch import Batch, batch_of_classes, check_labels_suffice, needs_scores
+from mmseg_nondecomp.evaluation._batch import Batch, Scores, batch_of_classes, check_labels_suffice, needs_scores
 from mmseg_nondecomp.evaluation._input_spec import InputSpec
 from mmseg_nondecomp.evaluation._matching import hits, lie_within
-from mmseg_nondecomp.evaluation._scores import Scores
 
 Samples = Sequence[Mapping[str, Any]]
 
@@ -56,10 +55,9 @@ def _of_mmseg(samples: Samples, specs: set[InputSpec]) -> list[Batch]:
     alike = len({target.shape for target in targets}) == 1
     batches = []
     for images in [slice(None)] if alike else [slice(i, i + 1) for i in range(len(samples))]:
-        scores = None
-        if logits:
-            values = stacked(logits[images])
-            scores = Scores(values, are_probabilities=values.shape[1] == 1)  # MMSegmentation has applied the sigmoid
+        values = stacked(logits[images]) if logits else None
+        # MMSegmentation has applied the sigmoid.
+        scores = None if values is None else Scores(values, are_probabilities=values.shape[1] == 1)
         batches.append(batch_of_classes(specs, stacked(labels[images]), scores, stacked(targets[images])))
     return batches
 
@@ -182,7 +180,6 @@ def _data(sample: Mapping[str, Any], key: str) -> Tensor:
 
 
 def _check(specs: set[InputSpec], part: str, known: tuple[str, ...], what: str) -> None:
-    """Raise ValueError if the kind or the form of an input is not known for these predictions."""
     unknown = ' and '.join(sorted({getattr(spec, part) for spec in specs} - set(known)))
     if unknown:
         metrics = f'that need {unknown}' if part == 'kind' else f'of {unknown} form'

@@ -7,14 +7,10 @@ from torch import Tensor
 
 
 class Report:
-    """Numbers by name, and columns of the values of each class.
+    """Numbers by name, and columns of the values of each class, from the values of metrics by name.
 
     A scalar has the name of its metric, an entry of a dict ``<metric>.<key>``, the value of a class
     ``<metric>.<class>``. Other values, such as a confusion matrix, are not changed.
-
-    Args:
-        values: The values of metrics, by name.
-        classes: The names of the classes, or None.
     """
 
     def __init__(self, values: Mapping[str, Any], classes: Sequence[str] | None) -> None:
@@ -29,10 +25,9 @@ class Report:
         if not self.columns:
             return ''
         names = list(dict.fromkeys(name for column in self.columns.values() for name in column))
+        columns = self.columns.values()
         rows = [['class', *self.columns]]
-        for name in names:
-            values = (column.get(name) for column in self.columns.values())
-            rows.append([name, *('' if value is None else f'{value:.4f}' for value in values)])
+        rows += [[name, *(f'{column[name]:.4f}' if name in column else '' for column in columns)] for name in names]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ['  '.join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
         return '\n'.join([lines[0], '-' * len(lines[0]), *lines[1:]])
@@ -62,8 +57,6 @@ class Report:
 
 
 class _OfClasses(NamedTuple):
-    """Values of some of the classes."""
-
     classes: list[int]
     values: list[float]
 

@@ -64,24 +64,15 @@ class TorchMetricsEvaluator(BaseMetric):
         inputs: The kind of input of a metric, by its name, where its class does not determine it or another is wanted.
         prefix: Prefix of all names, followed by a slash.
 
-    Raises:
-        TypeError: If a value is no metric of torchmetrics.
-        ValueError: If a type is not known, a metric does not fit its input or the classes, or names are the same.
-
     Example:
         The values of MMSegmentation's ``IoUMetric``, with the accuracy of each class. A class that is predicted but
         nowhere true has accuracy 0 in torchmetrics; ``IoUMetric`` leaves it out of the mean::
 
             count = dict(num_classes=19, ignore_index=255)
-            val_evaluator = dict(
-                type='TorchMetricsEvaluator',
-                metrics=dict(
-                    mIoU=dict(type='torchmetrics.classification.MulticlassJaccardIndex', **count),
-                    mAcc=dict(type='torchmetrics.classification.MulticlassAccuracy', **count),
-                    aAcc=dict(type='torchmetrics.classification.MulticlassAccuracy', average='micro', **count),
-                    Acc=dict(type='torchmetrics.classification.MulticlassAccuracy', average=None, **count),
-                ),
-            )
+            accuracy = dict(type='torchmetrics.classification.MulticlassAccuracy', **count)
+            iou = dict(type='torchmetrics.classification.MulticlassJaccardIndex', **count)
+            val_evaluator = dict(type='TorchMetricsEvaluator', metrics=dict(
+                mIoU=iou, mAcc=accuracy, aAcc=dict(accuracy, average='micro'), Acc=dict(accuracy, average=None)))
     """
 
     default_prefix = ''
@@ -122,11 +113,7 @@ class TorchMetricsEvaluator(BaseMetric):
         self.n_samples += len(samples)
 
     def evaluate(self, size: int) -> dict:
-        """Return the values over the whole data set, the same on all processes, and reset the metrics.
-
-        Args:
-            size: The number of images of the data set.
-        """
+        """Return the values over all ``size`` images, the same on all processes, and reset the metrics."""
         rank, world_size = get_dist_info()
         n_repeated = max(0, self.n_samples - len(range(rank, size, world_size)))
         n_counted_twice = self._add_held_back(n_repeated)

@@ -30,14 +30,16 @@ class AllLevelsRetinaHead(RetinaHead):
 
     def loss_by_feat(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Compute the losses of a batch; that of the classes is one number."""
-        loss, collector = self.loss_cls, _Collector()
-        self.loss_cls = collector
+        collector = _Collector()
+        loss, self.loss_cls = self.loss_cls, collector
         try:
             losses = super().loss_by_feat(*args, **kwargs)
         finally:
             self.loss_cls = loss
-        *tensors, avg_factors = zip(*collector.calls, strict=True)
-        losses['loss_cls'] = loss(*(torch.cat(parts) for parts in tensors), avg_factor=avg_factors[0])
+        scores, labels, weights = (
+            torch.cat(parts) for parts in zip(*(call[:3] for call in collector.calls), strict=True)
+        )
+        losses['loss_cls'] = self.loss_cls(scores, labels, weights, avg_factor=collector.calls[0][3])
         return losses
 
 

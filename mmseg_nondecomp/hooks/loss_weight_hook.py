@@ -23,19 +23,11 @@ class LossWeightHook(Hook):
         weights: For each ``loss_name`` a list of (share, weight): the share of training, from 0 to 1, from which the
             weight applies. All losses of that name are set, also in auxiliary heads.
 
-    Raises:
-        TypeError: If ``weights`` is not of that form.
-        ValueError: If the shares do not start at 0 and grow, or the model has no loss of a name.
-
     Example:
         Cross-entropy for the first half of the training and the Lovász loss for the second::
 
-            custom_hooks = [
-                dict(
-                    type='LossWeightHook',
-                    weights=dict(loss_ce=[(0, 1.0), (0.5, 0.0)], loss_lovasz=[(0, 0.0), (0.5, 1.0)]),
-                )
-            ]
+            weights = dict(loss_ce=[(0, 1.0), (0.5, 0.0)], loss_lovasz=[(0, 0.0), (0.5, 1.0)])
+            custom_hooks = [dict(type='LossWeightHook', weights=weights)]
     """
 
     def __init__(self, weights: Mapping[str, Sequence[tuple[float, float]]]) -> None:

@@ -15,8 +15,7 @@ from mmseg_nondecomp.registry import HOOKS
 
 KEY = 'mmseg_nondecomp/train_iou'
 
-NEGLIGIBLE = 1e-6
-"""Decayed number of pixels below which a union counts as empty."""
+NEGLIGIBLE = 1e-6  # Decayed number of pixels below which a union counts as empty
 
 
 @HOOKS.register_module()
@@ -44,9 +43,6 @@ class TrainIoUHook(LossInputsHook):
         per_class: Whether the IoU of each class is logged; with many classes the lines become long.
         head: The decode head in the model, with dots if it is a part of another module. Of a cascade it is the last.
         loss: The index of the loss whose logits decide, if the losses of the head have different logits: 1 for PIDNet.
-
-    Raises:
-        ValueError: If a number is out of its range, or the model has no such head.
     """
 
     def __init__(

@@ -35,25 +35,11 @@ class TrainMetricsHook(LossInputsHook):
             it is the last.
         loss: The index of the loss whose logits decide, if the losses of the head have different logits: 1 for PIDNet.
 
-    Raises:
-        TypeError: If a value is no metric of torchmetrics.
-        ValueError: If an argument is out of its range, or the model has no such head.
-
     Example:
         ::
 
-            custom_hooks = [
-                dict(
-                    type='TrainMetricsHook',
-                    metrics=dict(
-                        mIoU=dict(
-                            type='torchmetrics.classification.MulticlassJaccardIndex',
-                            num_classes=19,
-                            ignore_index=255,
-                        )
-                    ),
-                )
-            ]
+            iou = dict(type='torchmetrics.classification.MulticlassJaccardIndex', num_classes=19, ignore_index=255)
+            custom_hooks = [dict(type='TrainMetricsHook', metrics=dict(mIoU=iou))]
     """
 
     def __init__(
@@ -100,8 +86,7 @@ class TrainMetricsHook(LossInputsHook):
 
     def update(self, logits: Tensor, target: Tensor, ignore_index: int | None) -> None:
         """Update the metrics with the inputs of the loss."""
-        from mmseg_nondecomp.evaluation._batch import batch_of_classes
-        from mmseg_nondecomp.evaluation._scores import Scores
+        from mmseg_nondecomp.evaluation._batch import Scores, batch_of_classes
 
         if target.is_floating_point() or target.shape != (len(logits), *logits.shape[2:]):
             raise ValueError(

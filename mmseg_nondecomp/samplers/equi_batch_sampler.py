@@ -39,10 +39,6 @@ class EquiBatchSampler(ClassDrivenSampler):
         cache_dir: Folder of the class index; see `index_classes`.
         shuffle: Always True. The stock samplers of base configs have it, and MMEngine merges it into this one.
 
-    Raises:
-        TypeError: If there is no data set.
-        ValueError: If a number is out of its range, or no image holds any class.
-
     .. [1] Berman, Rannen Triki, Blaschko. The Lovász-Softmax loss. CVPR 2018, section 3.1.
 
     Example:

@@ -17,11 +17,9 @@ from torch import Tensor
 from mmseg_nondecomp.registry import DATA_SAMPLERS
 from mmseg_nondecomp.samplers.class_driven_sampler import ClassDrivenSampler, Permutations
 
-BLOCK = 1024
-"""Number of draws whose random numbers are generated together."""
+BLOCK = 1024  # Number of draws whose random numbers are generated together
 
-PATIENCE = 10_000
-"""Number of draws of a process without an IoU after which a warning is given."""
+PATIENCE = 10_000  # Number of draws of a process without an IoU after which a warning is given
 
 
 @DATA_SAMPLERS.register_module()
@@ -43,9 +41,6 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         dataset: This and the arguments that are not listed here are those of `EquiBatchSampler`.
         uniform: Share of images drawn uniformly, from 0 to 1.
         epsilon: Lower bound on the IoU in the formula, above 0.
-
-    Raises:
-        ValueError: If a number is out of its range, or no image holds any class.
 
     .. [1] Rota Bulò, Neuhold, Kontschieder. Loss max-pooling for semantic image segmentation. CVPR 2017, section 4
        (complimentary sampling strategy).

@@ -27,10 +27,6 @@ class TiledSegmentor:
         **kwargs: Arguments of that type. Its ``test_cfg`` has to have ``mode='slide'``, ``crop_size`` and ``stride``,
             each height and width; the overlap is their difference.
 
-    Raises:
-        TypeError: If ``segmentor`` does not predict in tiles.
-        ValueError: If no model is called ``segmentor``, or ``test_cfg`` has another mode or a stride that leaves gaps.
-
     Example:
         Two lines in any MMSegmentation config::
 
@@ -70,13 +66,12 @@ class TiledSegmentor:
 
 def _class_of(segmentor: str | type) -> type:
     """Return the class of this name in the present scope."""
+    cls: Any = segmentor
     if isinstance(segmentor, str):
         with MODELS.switch_scope_and_registry(None) as registry:
             cls = registry.get(segmentor)
         if cls is None:
             raise ValueError(f'Parameter `segmentor` should be the type of a registered model. Found {segmentor!r}.')
-    else:
-        cls = segmentor
     missing = [name for name in ('slide_inference', 'encode_decode') if not hasattr(cls, name)]
     if missing:
         raise TypeError(f'Parameter `segmentor` should predict in tiles. Found {cls}, without {", ".join(missing)}.')

@@ -28,10 +28,6 @@ class CropBox(BaseTransform):
         context: Factor of both sides of the box, at least 1.
         pad_value: Value outside of the image: a number, or one for each channel as loaded, which is blue, green, red.
 
-    Raises:
-        TypeError: If an argument has the wrong type.
-        ValueError: If an argument, or the box of an image, is out of its range.
-
     Example:
         >>> image = np.arange(12).reshape(3, 4)
         >>> CropBox()(dict(img=image, bbox=[1, 0, 3, 2]))['img']

@@ -10,6 +10,7 @@ from mmcv.transforms import BaseTransform
 
 from mmseg_nondecomp.functional._inputs import check_integer, check_number
 from mmseg_nondecomp.registry import TRANSFORMS
+from mmseg_nondecomp.transforms._cifar100 import cifar100_groups
 
 
 @TRANSFORMS.register_module()
@@ -32,10 +33,6 @@ class GroupLabelNoise(BaseTransform):
             CIFAR-100.
         seed: Seed of the noise, at least 0.
 
-    Raises:
-        TypeError: If an argument, or the label of an image, has the wrong type.
-        ValueError: If an argument, or the label of an image, is out of its range.
-
     Example:
         >>> transform = GroupLabelNoise(noise=1.0, groups=[[0, 2], [1, 3]])
         >>> [transform(dict(gt_label=2, sample_idx=index))['gt_label'] for index in range(6)]
@@ -50,7 +47,7 @@ class GroupLabelNoise(BaseTransform):
         check_number('noise', noise, '[0, 1]')
         check_integer('seed', seed, 0)
         self.noise = noise
-        self.groups = _cifar100() if groups == 'cifar100' else _checked(groups)
+        self.groups = cifar100_groups() if groups == 'cifar100' else _checked(groups)
         self.seed = seed
         self._group_of = {cls: group for group in self.groups for cls in group}
 
@@ -83,13 +80,6 @@ class GroupLabelNoise(BaseTransform):
 
     def __repr__(self) -> str:
         return f'{type(self).__name__}(noise={self.noise}, {len(self.groups)} groups, seed={self.seed})'
-
-
-def _cifar100() -> list[list[int]]:
-    # Imported here: the module of the data sets imports mmsegmentation if it is installed.
-    from mmseg_nondecomp.datasets._cifar100 import cifar100_groups
-
-    return cifar100_groups()
 
 
 def _checked(groups: Any) -> list[list[int]]:

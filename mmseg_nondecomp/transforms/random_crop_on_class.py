@@ -10,8 +10,7 @@ from mmcv.transforms.utils import cache_randomness
 
 from mmseg_nondecomp.registry import TRANSFORMS
 
-TRIES = 10
-"""Number of attempts of MMSegmentation's crop to satisfy ``cat_max_ratio``."""
+TRIES = 10  # Number of attempts of MMSegmentation's crop to satisfy ``cat_max_ratio``
 
 Box = tuple[int, int, int, int]
 
@@ -37,10 +36,6 @@ class RandomCropOnClass(BaseTransform):
         cat_max_ratio: Largest share of the valid pixels that one class may have. If it is below 1, a crop with a larger
             share, or without a second class, is drawn again, up to 10 times.
         ignore_index: The label of pixels without a class.
-
-    Raises:
-        TypeError: If the crop size is not of integers.
-        ValueError: If an argument is out of its range.
     """
 
     def __init__(self, crop_size: int | tuple[int, int], cat_max_ratio: float = 1.0, ignore_index: int = 255) -> None:

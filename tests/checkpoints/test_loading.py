@@ -66,11 +66,7 @@ def make_runner(work_dir, iterations, ema=True, **settings):
     return Runner(
         Model(),
         str(work_dir),
-        train_dataloader={
-            'dataset': Data(),
-            'batch_size': 2,
-            'sampler': {'type': 'DefaultSampler', 'shuffle': False},
-        },
+        train_dataloader={'dataset': Data(), 'batch_size': 2, 'sampler': {'type': 'DefaultSampler', 'shuffle': False}},
         train_cfg={'by_epoch': False, 'max_iters': iterations},
         optim_wrapper={'optimizer': {'type': 'Adam', 'lr': 0.1}},
         param_scheduler=[

@@ -1,7 +1,6 @@
 import needs_openmmlab  # noqa: F401  isort: skip
 
 import os
-import pickle
 
 import cv2
 import numpy as np
@@ -44,14 +43,6 @@ def counted(dataset):
 class TestLabelMaps:
     def test_as_they_are(self, folder):
         assert counted(animals(folder)) == [{0: 2, 1: 1, 2: 1, 3: 3}, {}, {0: 1, 1: 1, 3: 2}]
-
-    def test_without_label_zero(self, folder):
-        dataset = animals(folder, reduce_zero_label=True)
-        assert counted(dataset) == [{0: 1, 1: 1, 2: 3}, {}, {0: 1, 2: 2}]
-
-    def test_some_of_the_classes(self, folder):
-        dataset = animals(folder, metainfo=dict(classes=('hen', 'dog')))
-        assert counted(dataset) == [{0: 3, 1: 1}, {}, {0: 2, 1: 1}]
 
     def test_other_ignored_label(self, folder):
         assert counted(animals(folder, ignore_index=3))[0] == {0: 2, 1: 1, 2: 1}
@@ -100,13 +91,6 @@ class TestLabelMaps:
         assert found.counts.tolist() == [(labels == c).sum() for c in found.classes]
         assert len(found.classes) > 0
 
-    def test_unreadable_file_is_named(self, folder):
-        file = folder / 'labels' / 'c.png'
-        file.write_bytes(b'no picture')
-        annotations = annotations_of(animals(folder), 2)
-        with pytest.raises(OSError, match=r'Could not read the label file .*labels/c\.png'):
-            annotations[2]
-
     def test_colours_instead_of_labels_are_named(self, folder):
         cv2.imwrite(str(folder / 'labels' / 'c.png'), np.zeros((4, 4, 3), np.uint8))
         with pytest.raises(ValueError, match=r'\(4, 4, 3\).*labels/c\.png'):
@@ -130,10 +114,6 @@ class TestLabelMaps:
         (tmp_path / 'images').mkdir()
         with pytest.raises(ValueError, match='at least one image'):
             annotations_of(animals(tmp_path, serialize_data=False), 2)
-
-    def test_workers_can_have_them(self, folder):
-        annotations = pickle.loads(pickle.dumps(annotations_of(animals(folder), 2)))
-        assert annotations[0].classes.tolist() == [0, 1, 2, 3]
 
 
 class TestIdentityAndState:

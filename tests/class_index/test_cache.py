@@ -1,6 +1,6 @@
 import errno
 import fcntl
-import json
+import io
 import os
 from pathlib import Path
 
@@ -49,38 +49,26 @@ def test_other_annotations_have_another_file(tmp_path, build):
     assert len(list(tmp_path.glob('*.npz'))) == 2
 
 
-def empty(file):
-    file.write_bytes(b'')
+def other_arrays(content):
+    stream = io.BytesIO()
+    np.savez(stream, classes=np.zeros(3))
+    return stream.getvalue()
 
 
-def half(file):
-    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+DAMAGES = {
+    'empty': lambda content: b'',
+    'half': lambda content: content[: len(content) // 2],
+    'flipped': lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
+    'foreign': lambda content: b'{"classes": [1, 2, 3]}',
+    'other arrays': other_arrays,
+    'foreign behind the first line': lambda content: b'now\n\x80\x04something else',
+}
 
 
-def flipped(file):
-    content = bytearray(file.read_bytes())
-    content[200] ^= 1
-    file.write_bytes(content)
-
-
-def foreign(file):
-    file.write_text(json.dumps({'classes': [1, 2, 3]}))
-
-
-def foreign_behind_the_first_line(file):
-    file.write_bytes(b'now\n\x80\x04something else')
-
-
-def other_arrays(file):
-    with open(file, 'wb') as stream:
-        stream.write(b'now\n')
-        np.savez(stream, classes=np.zeros(3))
-
-
-@pytest.mark.parametrize('damage', [empty, half, flipped, foreign, foreign_behind_the_first_line, other_arrays])
+@pytest.mark.parametrize('damage', DAMAGES.values(), ids=DAMAGES)
 def test_damaged_file_is_built_anew(tmp_path, build, capsys, damage):
     load_or_build(tmp_path, 'mine', 'now', build)
-    damage(the_file(tmp_path))
+    the_file(tmp_path).write_bytes(damage(the_file(tmp_path).read_bytes()))
     assert same(load_or_build(tmp_path, 'mine', 'now', build), INDEX)
     assert build.calls == 2
     message = capsys.readouterr().err

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from mmseg_nondecomp.class_index._label_map import classes_of_label_map
+from mmseg_nondecomp.class_index._annotations import classes_of_label_map
 
 N_CLASSES, IGNORED = 5, 255
 

@@ -10,7 +10,7 @@ import pytest
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
 
-from mmseg_nondecomp.datasets import GroupedShapes, ShapeBoxes, _striped_shape, shape_boxes
+from mmseg_nondecomp.datasets import GroupedShapes, ShapeBoxes, grouped_shapes, shape_boxes
 
 
 class Kind(NamedTuple):
@@ -27,7 +27,7 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    'GroupedShapes': Kind(GroupedShapes, 'images_per_class', 100, dict(train=5000, val=2000), _striped_shape.CLASSES),
+    'GroupedShapes': Kind(GroupedShapes, 'images_per_class', 100, dict(train=5000, val=2000), grouped_shapes.CLASSES),
     'ShapeBoxes': Kind(ShapeBoxes, 'num_images', 1, dict(train=400, val=200), shape_boxes.CLASSES),
 }
 each_kind = pytest.mark.parametrize('kind', KINDS.values(), ids=KINDS)
@@ -84,11 +84,7 @@ def test_another_process_draws_the_same_bytes(kind: Kind):
 @each_kind
 def test_arguments_of_the_base_class(kind: Kind):
     dataset = kind.build(
-        **{kind.size: 20},
-        pipeline=[lambda results: results['sample_idx']],
-        indices=10,
-        test_mode=True,
-        lazy_init=True,
+        **{kind.size: 20}, pipeline=[lambda results: results['sample_idx']], indices=10, test_mode=True, lazy_init=True
     )
     assert not dataset._fully_initialized
     dataset.full_init()

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from mmseg_nondecomp.datasets._catalogue import CLASSES, GROUNDS, LOOK_ALIKES, THINGS
+from mmseg_nondecomp.datasets._catalogue import CLASSES, FAMILIES, GROUNDS, KINDS, LOOK_ALIKES, PALETTE, THINGS
 from mmseg_nondecomp.datasets._scene import IGNORE_INDEX, Scene, draw_scene
 
 SAMPLE = 160
@@ -23,6 +23,23 @@ def shares(scenes: list[Scene]) -> np.ndarray:
     """Share of each label among all pixels; entry 255 is the ignored part."""
     counts = sum(np.bincount(scene.label.ravel(), minlength=256) for scene in scenes)
     return counts / counts.sum()
+
+
+def test_every_class_has_a_name_and_a_colour_of_its_own():
+    assert len(set(CLASSES)) == len(CLASSES) == len(KINDS) >= 12
+    assert len(set(PALETTE)) == len(CLASSES)
+
+
+def test_look_alike_things_share_their_colours_and_differ_in_something_else():
+    things = {thing.name: thing for thing in THINGS}
+    for frequent, rare in LOOK_ALIKES:
+        assert CLASSES.index(frequent) < CLASSES.index(rare)
+        if frequent in things:
+            first, second = things[frequent], things[rare]
+            assert first.family == second.family
+            assert first.family in FAMILIES
+            looks = [(thing.outline, thing.degrees, thing.hatched, thing.home) for thing in (first, second)]
+            assert looks[0] != looks[1]
 
 
 def test_scene_is_an_rgb_image_with_one_label_per_pixel():

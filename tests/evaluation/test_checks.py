@@ -25,10 +25,35 @@ def test_number_of_classes_is_not_that_of_the_data_set():
         evaluator.dataset_meta = LabelMaps.metainfo
 
 
-def test_label_that_is_no_class():
-    evaluator = ours(mIoU=dict(type=f'{TORCHMETRICS}JaccardIndex', num_classes=7))
-    with pytest.raises(ValueError, match=r"'mIoU' .* from 0 to 6.* Found 255 in the ground .*`ignore_index=255`"):
-        process(evaluator)
+@pytest.mark.parametrize(
+    ('kind', 'settings', 'message'),
+    [
+        (
+            f'{TORCHMETRICS}JaccardIndex',
+            dict(num_classes=7),
+            r"'a' .* from 0 to 6.* Found 255 in the ground .*`ignore_index=255`",
+        ),
+        (
+            'torchmetrics.segmentation.MeanIoU',
+            dict(num_classes=7, input_format='index'),
+            r'has no `ignore_index`: .* JaccardIndexByImage',
+        ),
+        (
+            f'{TORCHMETRICS}JaccardIndex',
+            dict(num_classes=3, ignore_index=255),
+            r'from 0 to 2.* Found \d in the predictions',
+        ),
+        (
+            f'{TORCHMETRICS}AveragePrecision',
+            dict(num_classes=5, ignore_index=255),
+            r"'a' .* should be 7, the number of channels .* Found 5",
+        ),
+    ],
+    ids=['label', 'metric that cannot ignore', 'decision', 'channels'],
+)
+def test_labels_decisions_and_channels_without_a_class(kind, settings, message):
+    with pytest.raises(ValueError, match=message):
+        process(ours(a=dict(type=kind, **settings)))
 
 
 def test_label_that_is_no_class_in_a_later_batch():
@@ -36,24 +61,6 @@ def test_label_that_is_no_class_in_a_later_batch():
     labels = torch.zeros(1, 8, 8).long()
     process(evaluator, pred_sem_seg=dict(data=labels), gt_sem_seg=dict(data=labels))
     with pytest.raises(ValueError, match='Found 255 in the ground truth'):
-        process(evaluator)
-
-
-def test_metric_that_cannot_ignore():
-    evaluator = ours(iou=dict(type='torchmetrics.segmentation.MeanIoU', num_classes=7, input_format='index'))
-    with pytest.raises(ValueError, match=r'has no `ignore_index`: .* JaccardIndexByImage'):
-        process(evaluator)
-
-
-def test_model_decides_for_more_classes():
-    evaluator = ours(mIoU=dict(type=f'{TORCHMETRICS}JaccardIndex', num_classes=3, ignore_index=255))
-    with pytest.raises(ValueError, match=r'from 0 to 2.* Found \d in the predictions'):
-        process(evaluator)
-
-
-def test_model_scores_more_classes():
-    evaluator = ours(AP=dict(type=f'{TORCHMETRICS}AveragePrecision', num_classes=5, ignore_index=255))
-    with pytest.raises(ValueError, match=r"'AP' .* should be 7, the number of channels .* Found 5"):
         process(evaluator)
 
 

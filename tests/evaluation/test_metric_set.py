@@ -10,13 +10,11 @@ from torchmetrics import MetricCollection
 from torchmetrics.classification import MulticlassAccuracy, MulticlassAveragePrecision, MulticlassJaccardIndex
 
 from mmseg_nondecomp import TorchMetricsEvaluator
-from mmseg_nondecomp.evaluation._batch import batch_of_classes
+from mmseg_nondecomp.evaluation._batch import Scores, batch_of_classes
 from mmseg_nondecomp.evaluation._metric_set import MetricSet
-from mmseg_nondecomp.evaluation._scores import Scores
 
 COUNTED = dict(
-    a=dict(type=f'{TORCHMETRICS}AveragePrecision', thresholds=20, **COUNT),
-    b=dict(type='LovaszJaccardIndex', **COUNT),
+    a=dict(type=f'{TORCHMETRICS}AveragePrecision', thresholds=20, **COUNT), b=dict(type='LovaszJaccardIndex', **COUNT)
 )
 OF_EACH_KIND = dict(
     IoU=dict(type=f'{TORCHMETRICS}JaccardIndex', num_classes=3),
@@ -71,15 +69,6 @@ def test_merged_states_are_that_of_all_images(shares):
     for part in parts:
         part.merge(states)
         assert_same(part.compute(), whole.compute())
-
-
-def test_reset_forgets():
-    metric_set, other = MetricSet(OF_EACH_KIND), MetricSet(OF_EACH_KIND)
-    update(metric_set, *predictions(3, seed=1))
-    metric_set.reset()
-    for each in (metric_set, other):
-        update(each, *predictions(2))
-    assert_same(metric_set.compute(), other.compute())
 
 
 @pytest.mark.parametrize('inputs', [dict(mIoU='labels'), ['IoU']], ids=str)

@@ -71,15 +71,12 @@ def test_no_metric(value):
         build_metrics(dict(a=value))
 
 
-@pytest.mark.parametrize('metrics', [{}, [dict(type=NAME)], None, {3: BinaryAccuracy()}, BinaryAccuracy()])
+@pytest.mark.parametrize(
+    'metrics', [{}, [dict(type=NAME)], None, {3: BinaryAccuracy()}, BinaryAccuracy(), dict(type=NAME, num_classes=3)]
+)
 def test_no_metrics_by_name(metrics):
     with pytest.raises(TypeError, match='`metrics` should map names'):
         build_metrics(metrics)
-
-
-def test_metric_without_a_name():
-    with pytest.raises(TypeError, match='`metrics` should map names'):
-        build_metrics(dict(type=NAME, num_classes=3))
 
 
 def test_wrong_arguments():

@@ -40,9 +40,7 @@ class     IoU     Acc
 def test_classes_of_boxes_are_those_that_were_met():
     """In the form of torchmetrics' MeanAveragePrecision."""
     value = dict(
-        map=torch.tensor(0.5),
-        map_per_class=torch.tensor([0.25, 0.75]),
-        classes=torch.tensor([0, 2], dtype=torch.int32),
+        map=torch.tensor(0.5), map_per_class=torch.tensor([0.25, 0.75]), classes=torch.tensor([0, 2], dtype=torch.int32)
     )
     report = Report(dict(coco=value), CLASSES)
     assert report.numbers == {'coco.map': 0.5, 'coco.map_per_class.sky': 0.25, 'coco.map_per_class.road': 0.75}

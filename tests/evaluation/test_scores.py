@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mmseg_nondecomp.evaluation._scores import Scores
+from mmseg_nondecomp.evaluation._batch import Scores
 
 
 def logits(n_channels):

@@ -9,7 +9,7 @@ from mmengine.runner import Runner
 from mmengine.structures import InstanceData, PixelData
 from mmseg.evaluation import IoUMetric
 from mmseg.structures import SegDataSample
-from predicted_maps import COUNT, N_CLASSES, NAMES, OF_STOCK, TORCHMETRICS, LabelMaps
+from predicted_maps import COUNT, NAMES, OF_STOCK, TORCHMETRICS, LabelMaps
 from processes import find_as_a_process, found_by_ranks
 from torch.utils.data import BatchSampler
 from torchmetrics import Metric, MetricCollection
@@ -232,10 +232,6 @@ class TestNames:
     def test_prefix(self):
         assert set(self.values(OF_STOCK, prefix='val')) == {f'val/{name}' for name in OF_STOCK}
 
-    def test_matrix_stays_what_it_is(self):
-        found = self.values(dict(matrix=dict(type=f'{TORCHMETRICS}ConfusionMatrix', **COUNT)))
-        assert found['matrix'].shape == (N_CLASSES, N_CLASSES)
-
     def test_wrapped_metric(self):
         accuracy = dict(type=f'{TORCHMETRICS}Accuracy', average=None, **COUNT)
         wrapper = dict(type='torchmetrics.wrappers.ClasswiseWrapper', metric=accuracy, labels=list(NAMES))
@@ -289,17 +285,6 @@ class TestMistakes:
     def test_unknown_data_samples(self):
         with pytest.raises(ValueError, match=r"`pred_sem_seg` \(MMSegmentation\).*Found \['pred_depth_map'\]"):
             ours(**OF_STOCK).process(None, [dict(pred_depth_map=None)])
-
-    def test_values_of_one_name(self):
-        count = COUNT | dict(average=None)
-        evaluator = ours(
-            IoU=dict(type=f'{TORCHMETRICS}JaccardIndex', **count),
-            **{'IoU.sky': dict(type=f'{TORCHMETRICS}Accuracy', **COUNT)},
-        )
-        evaluator.dataset_meta = LabelMaps.metainfo
-        self.process(evaluator)
-        with pytest.raises(ValueError, match=r"Found two called 'IoU\.sky'"):
-            evaluator.evaluate(1)
 
     def test_nothing_to_evaluate(self):
         assert ours(**OF_STOCK).evaluate(0) == {}

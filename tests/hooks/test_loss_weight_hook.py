@@ -7,7 +7,6 @@ import pytest
 import torch
 from mmengine.model import BaseModel, MMDistributedDataParallel
 from mmengine.optim import OptimWrapper
-from mmengine.registry import HOOKS, DefaultScope
 from mmengine.runner import Runner
 from mmseg.models.losses import CrossEntropyLoss
 from torch import distributed, nn
@@ -172,12 +171,6 @@ def test_value_and_gradient_are_scaled(cls):
         scaled = loss(logits, label)
         torch.testing.assert_close(scaled, factor * plain)
         torch.testing.assert_close(torch.autograd.grad(scaled, logits)[0], factor * slope)
-
-
-def test_is_built_by_name_from_a_config():
-    with DefaultScope.overwrite_default_scope('mmseg'):
-        hook = HOOKS.build(dict(type='LossWeightHook', weights=SWITCH))
-    assert type(hook) is LossWeightHook
 
 
 def test_unknown_names_are_an_error_with_the_known_ones():

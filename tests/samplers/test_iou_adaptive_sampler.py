@@ -17,6 +17,10 @@ DATA = Numbered([0], [0, 1], [0], [], [0, 2], [1], [0])
 N = 20_000
 
 
+def first(sampler, n):
+    return [(int(index), getattr(index, 'cls', None)) for index in islice(sampler, n)]
+
+
 def fits(found, expected):
     """Whether counts are what one expects of them: chi-square at one in a thousand."""
     return stats.chisquare(found, expected).pvalue > 1e-3
@@ -99,15 +103,15 @@ class TestChange:
         sampler = IoUAdaptiveSampler(DATA, seed=1)
         stream = []
         for iou in ([0.2, 0.9, 0.9], [0.9, 0.1, 0.5], [0.9, 0.9, 0.0]):
-            stream += [(int(i), getattr(i, 'cls', None)) for i in islice(sampler, 33)]
+            stream += first(sampler, 33)
             sampler.set_iou(iou)
         state = copy.deepcopy(sampler.state_dict())
-        stream += [(int(i), getattr(i, 'cls', None)) for i in islice(sampler, 33)]
+        stream += first(sampler, 33)
 
         other = IoUAdaptiveSampler(DATA, seed=1)
-        ahead = [(int(i), getattr(i, 'cls', None)) for i in islice(other, 10)]
+        ahead = first(other, 10)
         other.load_state_dict(state)
-        assert ahead + [(int(i), getattr(i, 'cls', None)) for i in islice(other, 122)] == stream
+        assert ahead + first(other, 122) == stream
 
     def test_set_again_before_the_next_draw(self):
         sampler = IoUAdaptiveSampler(DATA, seed=1)

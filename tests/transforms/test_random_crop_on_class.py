@@ -174,10 +174,7 @@ class TestSmallObjects:
 
 def test_shared_random_numbers_give_the_same_crop():
     both = TransformBroadcaster(
-        [RandomCropOnClass(8)],
-        mapping=dict(img=['one', 'two']),
-        auto_remap=True,
-        share_random_params=True,
+        [RandomCropOnClass(8)], mapping=dict(img=['one', 'two']), auto_remap=True, share_random_params=True
     )
     images = [scene()['img'] for _ in range(2)]
     results = both(dict(one=images[0], two=copy.deepcopy(images[1])))

@@ -17,7 +17,7 @@ from benchmarks.measure import training_step
 from benchmarks.scenes import half_trained, shape_label, sizes
 from mmseg_nondecomp import ClassIndex
 from mmseg_nondecomp.class_index._index import ImageClasses
-from mmseg_nondecomp.class_index._label_map import classes_of_label_map
+from mmseg_nondecomp.class_index._annotations import classes_of_label_map
 from mmseg_nondecomp.functional._averaging import count_decisions
 
 
