@@ -29,6 +29,7 @@ from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
 
 pytestmark = pytest.mark.usefixtures('no_other_runner')
 
+
 def lagrangian(args, scores, positive, negative, epsilon, threshold, mu, surrogate):
     """L of one query at each operating point and its gradient for the scores, [K] and [K, n], as a sum over i.
 
@@ -199,6 +200,7 @@ class TestSets:
         _, gradient = value_and_gradient(loss, scores, without)
         assert (gradient[:, 2] >= 0).all()
         assert gradient[:, 2].any()
+
     @at_one_point
     @each_surrogate
     @pytest.mark.parametrize('per_example', [False, True])
@@ -249,6 +251,7 @@ def test_ids_are_checked_and_maps_have_none(ids, found):
         SMeasureLoss(per_example=True)(torch.zeros(5, 1), torch.zeros(5).long(), ids=ids)
     with pytest.raises(ValueError, match=r'`ids`.*\(2, 1, 3, 3\)'):
         SMeasureLoss(per_example=True)(torch.zeros(2, 1, 3, 3), torch.zeros(2, 3, 3).long(), ids=torch.arange(2))
+
 
 LINEAR = AT_ONE_POINT | {'recall at precision': dict(measure='recall_at_precision', target=0.5)}
 """A precision of 0.6 has a multiplier of 10, which takes ten times as long to come to."""
@@ -345,8 +348,9 @@ def test_constraints_hold_of_the_true_rates(n_steps, args, held, other_is_above,
     train(SMeasureLoss(**args), model, features, labels, n_steps, 0.02)
     with torch.no_grad():
         scores = model(features)[:, 0]
-    found = dict(zip(('precision', 'recall'), reference.precision_recall(scores.tolist(), labels.tolist()), strict=True))
-    assert found['precision'] < precision_is_below
+    precision, recall = reference.precision_recall(scores.tolist(), labels.tolist())
+    assert precision < precision_is_below
+    found = dict(precision=precision, recall=recall)
     name, target = held
     assert found.pop(name) == pytest.approx(target, abs=0.01 if precision_is_below == 1 else 0.025)
     assert min(found.values()) > other_is_above
