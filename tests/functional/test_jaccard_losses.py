@@ -102,15 +102,6 @@ def test_soft_labels_of_0_and_1_are_labels(loss, dtype):
     torch.testing.assert_close(*gradients, rtol=precision, atol=precision / 100)
 
 
-@pytest.mark.parametrize('class_weight', [None, [1.0, 2.0, 3.0]], ids=str)
-@each_loss
-def test_compiles_without_graph_breaks(loss, class_weight):
-    logits, target = scene(3, dtype=torch.float32)
-    compiled = torch.compile(lambda x: loss(x, target, class_weight=class_weight), fullgraph=True, backend='eager')
-    expected = loss(logits.softmax(1), target, class_weight=class_weight)
-    assert compiled(logits.softmax(1)).item() == pytest.approx(expected.item(), rel=1e-6)
-
-
 P, T = torch.full((2, 3, 5), 1 / 3), torch.zeros(2, 5, dtype=torch.long)
 
 
@@ -118,11 +109,7 @@ P, T = torch.full((2, 3, 5), 1 / 3), torch.zeros(2, 5, dtype=torch.long)
     ('args', 'error', 'message'),
     [
         ((P.long(), T), TypeError, '`probs`.*int64'),
-        ((P[0, 0], T[0]), ValueError, r'`probs`.*\(5,\)'),
-        ((P, T[:1]), ValueError, r'`target`.*\(2, 5\).*\(1, 5\)'),
-        ((P, T + 3), ValueError, r'`target`.*\[0, 2\].*Found 3'),
         ((P[:, :1], T + 2), ValueError, r'`target`.*\[0, 1\].*Found 2'),
-        ((P, 2 * P + 1), ValueError, r'`target`.*\[0, 1\]'),
         ((P, T, 'absent'), ValueError, "`classes`.*'absent'"),
         ((P, T, [0, 3]), ValueError, '`classes`.*below 3.*Found 3'),
         ((P, T, 'all', False, 'void'), TypeError, '`ignore_index` should be a label, an integer, or None'),

@@ -97,25 +97,17 @@ def test_upper_bounds_the_mean(p):
         assert loss_max_pooling(losses, p, ratio=0.25) >= losses.mean() - 1e-12
 
 
-def test_is_the_mean_at_p_infinite_or_m_equal_n():
+def test_is_the_mean_at_p_infinite_or_m_equal_n_and_the_top_m_mean_at_p_1():
     losses = torch.rand(1000).double()
     assert loss_max_pooling(losses, math.inf, 0.1).item() == pytest.approx(losses.mean().item(), rel=1e-12)
     for p in NORMS:
         assert loss_max_pooling(losses, p, 1.0).item() == pytest.approx(losses.mean().item(), rel=1e-12)
     assert loss_max_pooling(losses, 1e6, 0.25).item() == pytest.approx(losses.mean().item(), rel=1e-5)
-
-
-def test_is_the_top_m_mean_at_p_1():
-    losses = torch.rand(1000).double()
     for m in (1, 10, 250, 1000):
         expected = losses.topk(m).values.mean().item()
         assert loss_max_pooling(losses, 1, m / 1000).item() == pytest.approx(expected, rel=1e-12)
-
-
-def test_ties_share_uniformly_at_p_1():
-    losses = torch.tensor([2.0, 1.0, 1.0, 3.0, 1.0, 0.5])
-    weights = max_pooling_weights(losses, 1, 3.5)
-    torch.testing.assert_close(weights * 3.5, torch.tensor([1, 0.5, 0.5, 1, 0.5, 0]))
+    weights = max_pooling_weights(torch.tensor([2.0, 1.0, 1.0, 3.0, 1.0, 0.5]), 1, 3.5)
+    torch.testing.assert_close(weights * 3.5, torch.tensor([1, 0.5, 0.5, 1, 0.5, 0]))  # ties share uniformly
 
 
 def test_decreases_in_p_and_in_m():
@@ -180,22 +172,16 @@ def test_rows_are_independent_sets():
 
 
 @pytest.mark.parametrize('p', NORMS)
-def test_infinite_loss_gives_infinite_loss_and_finite_weights(p):
+def test_an_infinite_loss_has_finite_weights_and_nan_is_not_hidden_where_values_are_not_checked(p):
     losses = torch.rand(50)
     losses[7] = math.inf
     assert loss_max_pooling(losses, p).item() == math.inf
     weights = max_pooling_weights(losses, p, 12.5)
     assert weights.isfinite().all()
     assert weights[7] == weights.max()
-
-
-def test_nan_is_not_hidden_where_values_are_not_checked():
-    losses = torch.rand(1, 50)
-    losses[0, 3] = math.nan
-    valid = torch.ones_like(losses, dtype=torch.bool)
-    for p in NORMS:
-        weights = pooling_weights(losses, valid, p, pooled_items(valid, 0.25)).weights
-        assert (weights * losses).sum().isnan()
+    losses[7] = math.nan
+    valid = torch.ones(1, 50, dtype=torch.bool)
+    assert (pooling_weights(losses[None], valid, p, pooled_items(valid, 0.25)).weights * losses).sum().isnan()
 
 
 X = torch.tensor([0.5, 0.25, 0.75])

@@ -103,23 +103,18 @@ def test_masked_classes_do_not_exist(case, soft):
 
 
 @each_kind
-def test_nothing_to_lose_where_all_labels_fit_into_the_set(loss, soft):
+def test_nothing_to_lose_where_all_labels_fit_into_the_set_and_a_masked_label_is_an_infinite_loss(loss, soft):
     scores = torch.full((2, 6), -INF).double()
     scores[0, :2] = normal(2)  # the second item has no labels at all
-    target = torch.tensor([1, 1])
+    target = one_hot(torch.tensor([1, 1]), 6) if soft else torch.tensor([1, 1])
     for k in (2, 3, 5):
-        value, gradient = value_and_gradient(lambda s, k=k: loss(s, one_hot(target, 6) if soft else target, k), scores)
+        value, gradient = value_and_gradient(lambda s, k=k: loss(s, target, k), scores)
         assert value.item() == 0
         assert gradient.eq(0).all()
-
-
-@each_kind
-def test_a_masked_label_is_an_infinite_loss(loss, soft):
-    scores, target = scene(2, 5)
-    scores[0, target[0]] = -INF
-    value, gradient = value_and_gradient(
-        lambda s: loss(s, one_hot(target, 5) if soft else target, 2, reduction='none'), scores
-    )
+    scores, labels = scene(2, 5)
+    scores[0, labels[0]] = -INF
+    target = one_hot(labels, 5) if soft else labels
+    value, gradient = value_and_gradient(lambda s: loss(s, target, 2, reduction='none'), scores)
     assert value[0] == INF
     assert value[1].isfinite()
     assert gradient.isfinite().all()
@@ -206,17 +201,9 @@ S, T = torch.zeros(2, 4), torch.zeros(2, dtype=torch.long)
     ('call', 'error', 'message'),
     [
         (lambda loss: loss(S, T, 0), ValueError, '`k`.*0'),
-        (lambda loss: loss(S, T, -1), ValueError, '`k`.*-1'),
-        (lambda loss: loss(S, T, 4), ValueError, '`k`.*4'),
         (lambda loss: loss(S, T), ValueError, '`k`.*5'),
-        (lambda loss: loss(S[:, :1], T, 1), ValueError, '`k`.*1'),
         (lambda loss: loss(S, T, 2.0), TypeError, r'`k`.*2\.0'),
-        (lambda loss: loss(S, T, True), TypeError, '`k`.*True'),
-        (lambda loss: loss(S, T, '2'), TypeError, "`k`.*'2'"),
         (lambda loss: loss(S, T, 2, margin=-0.1), ValueError, r'`margin`.*-0\.1'),
-        (lambda loss: loss(S, T, 2, margin=math.nan), ValueError, '`margin`.*nan'),
-        (lambda loss: loss(S, T, 2, margin=INF), ValueError, '`margin`.*inf'),
-        (lambda loss: loss(S, T, 2, margin=None), TypeError, '`margin`.*None'),
         (lambda loss: loss(S, T, 2, margin='1'), TypeError, "`margin`.*'1'"),
         (lambda loss: loss(S, T, 2, reduction='avg'), ValueError, "`reduction`.*'avg'"),
         (lambda loss: loss(S[0], T, 2), ValueError, r'`scores`.*\(4,\)'),

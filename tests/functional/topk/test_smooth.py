@@ -183,17 +183,7 @@ def test_gradcheck_and_gradgradcheck(shape, soft):
             assert gradgradcheck(loss, scores, fast_mode=True)
 
 
-@pytest.mark.parametrize(
-    ('tau', 'error', 'actual'),
-    [
-        (0, ValueError, '0'),
-        (-1.0, ValueError, '-1'),
-        (math.nan, ValueError, 'nan'),
-        (math.inf, ValueError, 'inf'),
-        ('1', TypeError, "'1'"),
-        (True, TypeError, 'True'),
-    ],
-)
-def test_bad_temperature(tau, error, actual):
-    with pytest.raises(error, match=f'`tau`.*{actual}'):
+@pytest.mark.parametrize(('tau', 'error'), [(0, ValueError), (math.nan, ValueError), ('1', TypeError)])
+def test_bad_temperature(tau, error):
+    with pytest.raises(error, match=f'`tau`.*{tau!r}'):
         smooth_topk_loss(torch.zeros(2, 4), torch.zeros(2, dtype=torch.long), 2, tau)
