@@ -34,12 +34,9 @@ def test_a_class_that_is_ignored_does_not_count(classes, counted):
     assert average(ignore_index=-2) == average(ignore_index=4) == average()
 
 
-def test_decisions_are_counted_on_valid_pixels():
+def test_decisions_are_counted_on_valid_pixels_and_the_average_of_no_class_is_nan():
     preds = torch.tensor([[1, 2, 3]])
     for scores in (preds, torch.eye(4)[preds].movedim(-1, 1)):
         inputs = probability_inputs(scores, torch.tensor([[0, 2, 255]]), 4, None)
         assert count_decided(scores, inputs).tolist() == [0, 1, 1, 0]
-
-
-def test_the_average_of_no_class_is_nan():
     assert average('present', present=torch.zeros(4, dtype=torch.bool)).isnan()
