@@ -78,23 +78,6 @@ def test_class_weights(shape):
         torch.testing.assert_close(by_class.sum(0), losses_of(loss, logits, labels))
 
 
-@pytest.mark.parametrize('soft', [False, True], ids=['labels', 'soft labels'])
-@pytest.mark.parametrize('n_channels', [1, 4])
-@each_loss
-def test_an_ignored_item_has_no_loss_and_no_gradient(loss, n_channels, soft):
-    logits, labels, valid = example((2, n_channels, 5, 3))
-    target = torch.full_like(logits, 0.3) if soft else labels
-    logits.requires_grad_()
-    losses = losses_of(loss, logits, target, valid=valid)
-    losses.sum().backward()
-    for values in (losses, logits.grad.abs().sum(1)):
-        assert (values[~valid] == 0).all()
-        assert (values[valid] > 0).all()
-    poisoned = logits.detach().masked_fill(~valid[:, None], math.nan)
-    torch.testing.assert_close(losses_of(loss, poisoned, target, valid=valid), losses)
-    assert losses_of(loss, poisoned * math.nan, target, valid=valid)[valid].isnan().all()
-
-
 @pytest.mark.parametrize('weight', [None, [0.5, 2.0, 0.0, 3.0]], ids=['plain', 'class weights'])
 @each_loss
 def test_gradcheck(loss, weight):

@@ -179,15 +179,6 @@ class TestLagrangianPerExample:
 
 
 class TestSets:
-    @each_measure
-    def test_each_class_counts_alike_or_by_its_weight(self, args):
-        scores, labels, _ = batch(n_classes=3)
-        each = [SMeasureLoss(**args)(scores[:, c : c + 1], (labels == c).long()) for c in range(3)]
-        torch.testing.assert_close(SMeasureLoss(**args)(scores, labels), sum(each) / 3)
-        weighted = SMeasureLoss(**args, class_weight=[1.0, 0.0, 3.0])(scores, labels)
-        torch.testing.assert_close(weighted, (each[0] + 3 * each[2]) / 4)
-        torch.testing.assert_close(SMeasureLoss(**args, classes=[1, 2])(scores, labels), (each[1] + each[2]) / 2)
-
     def test_a_class_counts_once_it_was_seen_or_from_the_start_where_that_is_asked_for(self):
         """Then its negatives count in batches without it."""
         scores, labels, _ = batch(n_classes=3)

@@ -96,16 +96,6 @@ def test_the_gradient_is_that_of_the_loss_downhill(mode):
     assert gradient.any()
 
 
-def test_graphs_of_batches_are_not_kept():
-    metric = DirectAveragePrecision()
-    for _ in range(3):
-        scores, target = binary()
-        metric(scores.requires_grad_(), target)
-    metric.update(scores, target)
-    assert not any(part.requires_grad for part in metric.scores)
-    assert not metric.compute().requires_grad
-
-
 @pytest.mark.parametrize('bins', [None, 10])
 def test_nothing_to_rank_is_nan(bins):
     scores, target = binary()
@@ -155,15 +145,6 @@ class TestHistogram:
         assert gradients[0].any()
         assert torch.equal(gradients[0], gradients[1])
         assert torch.equal(gradients[0], gradients[2])
-
-    def test_has_a_gradient_only_where_the_scores_have_and_always_the_same_type(self):
-        (scores, labels), metric = multiclass(), DirectAveragePrecision(N_CLASSES, bins=100)
-        for given in (scores.double(), scores.double().requires_grad_()):
-            value = metric(given, labels)
-            assert value.requires_grad == given.requires_grad
-            assert value.dtype == torch.float32
-            with torch.no_grad():
-                assert not metric(given, labels).requires_grad
 
     def test_scores_without_an_order_are_not_hidden_and_masked_ones_are_last(self):
         for poison in (math.nan, math.inf, -math.inf):

@@ -95,20 +95,6 @@ def test_a_weight_of_0_removes_an_item(function, mode):
     assert not gradient.any()
 
 
-@each_function
-@pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision_is_that_of_double(function, dtype):
-    scores, target = items(200)
-    scores = scores.to(dtype)
-    value, gradient = value_and_gradient_of(function, scores, target, 0.5)
-    expected, exact = value_and_gradient_of(function, scores.double(), target, 0.5)
-    assert value.dtype == torch.float32
-    assert gradient.dtype == dtype
-    assert gradient.any()
-    torch.testing.assert_close(value.double(), expected, rtol=1e-6, atol=0)
-    torch.testing.assert_close(gradient.double(), exact, rtol=1e-2, atol=1e-6)
-
-
 @pytest.mark.parametrize(
     ('arguments', 'error', 'message'),
     [

@@ -303,22 +303,6 @@ def test_gradcheck_of_sorted_losses(kind, per_image, cells):
     )
 
 
-@each_set
-@each_way
-@pytest.mark.parametrize('poison', [math.nan, math.inf, -math.inf])
-def test_ignored_pixels_have_no_effect(kind, per_image, cells, bins, poison):
-    inputs = sets_of(kind)
-    ignored = ~inputs.valid.unsqueeze(1)
-    poisoned = inputs.scores.masked_fill(ignored, poison).requires_grad_()
-    (found, _), (expected, _) = (
-        lovasz_losses(each, cells, bins, per_image) for each in (inputs._replace(scores=poisoned), inputs)
-    )
-    assert torch.equal(found.losses, expected.losses)
-    gradient = torch.autograd.grad(found.losses.sum(), poisoned)[0]
-    assert gradient.isfinite().all()
-    assert gradient.masked_select(ignored).eq(0).all()
-
-
 @each_target
 def test_the_sum_of_histograms_has_the_loss_of_all_images_and_not_the_mean_of_their_losses(kind):
     inputs, cells = sets_of(kind), ProbabilityCells(1024)
