@@ -48,22 +48,17 @@ def test_the_arguments_of_the_config_are_kept():
     assert (MeanScore().loss_name, MeanScore().scope) == ('loss_mean', 'batch')
 
 
-@pytest.mark.parametrize('name', ['acc_seg', '', 3])
-def test_a_name_on_which_mmengine_would_not_train_is_refused(name):
-    with pytest.raises(ValueError, match=f'`loss_name`.*{name!r}'):
-        MeanScore(loss_name=name)
-
-
 @pytest.mark.parametrize(
     ('arguments', 'error', 'message'),
     [
+        *((dict(loss_name=name), ValueError, f'`loss_name`.*{name!r}') for name in ('acc_seg', '', 3)),
         (dict(loss_weight='1'), TypeError, "`loss_weight`.*'1'"),
         (dict(scope='process'), ValueError, r"`scope` should be one of.*'process'"),
         (dict(class_weight=[-1.0]), ValueError, '`class_weight`.*-1'),
         (
             dict(use_sigmoid=False, avg_non_ignore=True),
             TypeError,
-            r"`avg_non_ignore`, `use_sigmoid`.*`_delete_=True`.*type='MeanScore'",
+            r"`avg_non_ignore`, `use_sigmoid`.*`_delete_=True`.*'",
         ),
     ],
 )

@@ -55,17 +55,6 @@ def test_one_minus_the_loss_of_the_definition(index, arguments, tolerance, class
     assert found.item() == pytest.approx(1 - float(expected), abs=tolerance)
 
 
-@pytest.mark.parametrize('seed', range(5))
-@pytest.mark.parametrize('average', ['macro', None])
-@each_soft_index
-def test_the_index_of_decisions_is_that_of_torchmetrics(index, seed, average):
-    probs, target = probabilities(seed)
-    decided = probs.argmax(1)
-    found = index(N_CLASSES, average=average, ignore_index=255)(decided, target)
-    expected = MulticlassJaccardIndex(N_CLASSES, average=average or 'none', ignore_index=255)(decided, target)
-    torch.testing.assert_close(found, expected)
-
-
 @each_index
 @pytest.mark.parametrize('ignore_index', [None, 0, 2, -1, -100, 255])
 @pytest.mark.parametrize('absent', [None, 1])

@@ -194,20 +194,15 @@ def test_one_pixel_has_the_ordinary_hinge_loss(label, logit):
 @each_labels
 @pytest.mark.parametrize('shape', [(30,), (2, 30), (2, 5, 6), (2, 1, 5, 6)], ids=str)
 @pytest.mark.parametrize('per_image', [False, True])
-def test_the_hinge_is_one_at_logits_of_zero_in_any_shape(labels, shape, per_image):
-    _, target = hinge_scene(labels=labels, shape=shape)
+def test_the_hinge_is_one_at_logits_of_zero_and_zero_where_all_margins_are_at_least_one(labels, shape, per_image):
+    logits, target = hinge_scene(labels=labels, shape=shape)
     assert lovasz_hinge(torch.zeros(shape), target, per_image).item() == pytest.approx(1, rel=1e-6)
-
-
-@each_labels
-def test_the_hinge_is_zero_where_all_margins_are_at_least_one(labels):
-    logits, target = hinge_scene(labels=labels)
     logits = ((1 + logits.abs()) * (2 * target - 1)).requires_grad_()
-    loss = lovasz_hinge(logits, target)
+    loss = lovasz_hinge(logits, target, per_image)
     loss.backward()
     assert loss.item() == 0
     assert logits.grad.eq(0).all()
-    assert lovasz_hinge(logits * 0.9 / logits.abs().min(), target) > 0
+    assert lovasz_hinge(logits * 0.9 / logits.abs().min(), target, per_image) > 0
 
 
 @each_margins

@@ -66,25 +66,19 @@ def started(ids=(7, 3, 11, 5), scores=SCORES):
 
 
 class TestStart:
-    def test_where_the_lagrangian_is_least(self):
-        """τ = min(ε, z), the greatest that holds; and λ = w where z is what holds it."""
-        tau, lam = (column(part) for part in values(started(), 7, 3, 11, 5))
-        others = torch.linspace(-3, 1, 401).double()  # all that are not above the margin
-        for at, price, score in zip(tau, lam, column(SCORES), strict=True):
-            assert at == min(1, score)
-            assert price == 2 * (score < 1)
-            assert -2 * at + price * (at - score) <= (-2 * others + price * (others - score)).min() + 1e-12
-
-    def test_it_is_a_fixed_point(self):
-        """λ_i = μ where z_i < ε, and 0 where z_i > ε; neither τ nor λ has anywhere to go."""
+    def test_where_the_lagrangian_is_least_which_is_a_fixed_point(self):
+        """τ = min(ε, z), the greatest that holds; λ_i = μ where z_i < ε, and 0 where z_i > ε."""
         table = started()
+        others = torch.linspace(-3, 1, 401).double()  # all that are not above the margin
         for _ in range(5):
-            add(table, [7, 3, 11, 5], SCORES)
-            bound, mean = step(table)
-            assert bound == 1
             tau, lam = values(table, 7, 3, 11, 5)
             assert tau == [-1.5, 0.4, 1.0, 1.0]
             assert lam == [2.0, 2.0, 0.0, 0.0]
+            for at, price, score in zip(tau, lam, SCORES, strict=True):
+                assert -2 * at + price * (at - score) <= (-2 * others + price * (others - score)).min() + 1e-12
+            add(table, [7, 3, 11, 5], SCORES)
+            bound, mean = step(table)
+            assert bound == 1
             assert mean.item() == sum(tau) / 4
 
     def test_the_penalty_of_an_example_without_a_step_is_the_hinge(self):

@@ -89,21 +89,16 @@ class TestSums:
         assert state.steps == 2
 
     @pytest.mark.parametrize('poison', [math.nan, math.inf])
-    def test_leaves_out_a_query_whose_sums_are_not_finite(self, poison):
-        state = with_call(started(3), items(3))
-        state.pending[1, 0, 5] = poison
-        state.count(PROBLEM)
-        assert state.counts.tolist() == [[80, 320], [0, 0], [80, 320]]
-        assert everything(state).isfinite().all()
-        assert state.has_rates().squeeze(1).tolist() == [True, False, True]
-
-    def test_has_rates_where_there_were_positives_and_negatives(self):
-        state = with_call(started(4), items(4))
+    def test_has_rates_where_there_were_positives_and_negatives_and_sums_were_finite(self, poison):
+        state = with_call(started(5), items(5))
         state.pending[0, :, 0] = 0
         state.pending[1, :, 1] = 0
         state.pending[2, :, :2] = 0
+        state.pending[3, 0, 5] = poison
         state.count(PROBLEM)
-        assert state.has_rates().squeeze(1).tolist() == [False, False, False, True]
+        assert state.counts.tolist() == [[0, 320], [80, 0], [0, 0], [0, 0], [80, 320]]
+        assert everything(state).isfinite().all()
+        assert state.has_rates().squeeze(1).tolist() == [False, False, False, False, True]
 
     def test_decay_at_each_ascent_by_the_steps_before_it(self):
         state = with_call(started())
