@@ -131,12 +131,15 @@ class TestRegisteredPixelLoss:
         for dtype in (torch.int64, torch.int32, torch.uint8):
             torch.testing.assert_close(losses_of(loss, logits, labels.to(dtype)), expected)
 
-    def test_stock_sigmoid_cross_entropy_is_averaged_over_channels(self):
+    def test_stock_sigmoid_cross_entropy_is_averaged_over_channels_and_255_may_be_a_class(self):
         logits, labels, valid = example(dtype=torch.float32)
         loss = RegisteredPixelLoss(dict(type='mmseg.CrossEntropyLoss', use_sigmoid=True))
         target = is_class(labels, 4).float()
         expected = F.binary_cross_entropy_with_logits(logits, target, reduction='none').mean(1) * valid
         torch.testing.assert_close(losses_of(loss, logits, labels), expected)
+        logits, labels = torch.randn(3, 300), torch.tensor([0, 255, 299])
+        found = losses_of(RegisteredPixelLoss(dict(type='mmseg.CrossEntropyLoss')), logits, labels)
+        torch.testing.assert_close(found, F.cross_entropy(logits, labels, reduction='none'))
 
     def test_stock_focal_loss_takes_soft_labels(self):
         """With labels, mmsegmentation 1.2.2 computes it on CUDA only."""
@@ -146,11 +149,6 @@ class TestRegisteredPixelLoss:
         expected = (-0.5 * (1 - p_true) ** 3 * p_true.log()).mean(1) * valid
         loss = RegisteredPixelLoss(dict(type='mmseg.FocalLoss', gamma=3.0))
         torch.testing.assert_close(losses_of(loss, logits, target, valid=valid), expected)
-
-    def test_255_may_be_a_class(self):
-        logits, labels = torch.randn(3, 300), torch.tensor([0, 255, 299])
-        found = losses_of(RegisteredPixelLoss(dict(type='mmseg.CrossEntropyLoss')), logits, labels)
-        torch.testing.assert_close(found, F.cross_entropy(logits, labels, reduction='none'))
 
     def test_stock_focal_loss_of_mmdetection(self):
         pytest.importorskip('mmdet')

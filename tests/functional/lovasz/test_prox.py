@@ -80,24 +80,17 @@ def test_a_foreground_pixel_may_pass_a_background_pixel(dtype):
 
 @each_family
 @pytest.mark.parametrize('lam', [0.1, 1, 10])
-def test_without_background_each_margin_shrinks_by_the_same(family, lam):
+def test_without_background_margins_shrink_alike_and_without_foreground_the_largest_are_cut_at_one_level(family, lam):
     margins, foreground = pixels(family, 'all', 9)
     expected = torch.where(margins > 0, (margins - 1 / (9 * lam)).clamp(min=0), margins)
     torch.testing.assert_close(prox_lovasz_hinge(margins, foreground, lam), expected, rtol=1e-12, atol=1e-12)
-
-
-@each_family
-@pytest.mark.parametrize('lam', [0.1, 1, 10])
-def test_without_foreground_the_largest_margins_are_cut_at_one_level(family, lam):
     margins, foreground = pixels(family, 'none', 9)
     u = prox_lovasz_hinge(margins, foreground, lam)
-    cut = margins > u
     if margins.max() <= 0:
         assert torch.equal(u, margins)
         return
-    level = u.max()
-    torch.testing.assert_close(u, margins.minimum(level), rtol=1e-12, atol=1e-12)
-    taken = (margins - u)[cut].sum().item()
+    torch.testing.assert_close(u, margins.minimum(u.max()), rtol=1e-12, atol=1e-12)
+    taken = (margins - u)[margins > u].sum().item()
     assert taken == pytest.approx(min(1 / lam, margins.clamp(min=0).sum().item()), rel=1e-9)
 
 

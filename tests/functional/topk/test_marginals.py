@@ -79,7 +79,7 @@ def test_an_offset_that_is_exact_costs_no_digits_in_float32():
         torch.testing.assert_close(topk_marginals(scores + offset, 5), expected, rtol=1e-5, atol=0)
 
 
-def test_masked_labels_do_not_exist_and_all_others_are_in_the_only_set():
+def test_masked_labels_do_not_exist_and_all_others_are_in_the_only_set_and_nan_is_not_hidden():
     scores = normal(3, 6)
     masked = torch.cat([scores, torch.full((3, 4), -math.inf).double()], -1)
     actual = topk_marginals(masked, 3)
@@ -87,6 +87,8 @@ def test_masked_labels_do_not_exist_and_all_others_are_in_the_only_set():
     assert actual[:, 6:].eq(0).all()
     scores = torch.tensor([3.0, -math.inf, -5.0, -math.inf, 0.0])
     assert topk_marginals(scores, 3, normalize=False).tolist() == pytest.approx([1, 0, 1, 0, 1], abs=1e-6)
+    scores[2] = math.nan
+    assert topk_marginals(scores, 2).isnan().any()
 
 
 @pytest.mark.parametrize('k', [1, 2, 4])
@@ -138,12 +140,6 @@ def test_any_shape_and_any_layout(shape):
         scores.movedim(0, -1).contiguous().movedim(-1, 0),
     ):
         torch.testing.assert_close(topk_marginals(layout, 2), expected, rtol=1e-13, atol=0)
-
-
-def test_nan_is_not_hidden():
-    scores = normal(6)
-    scores[2] = math.nan
-    assert topk_marginals(scores, 2).isnan().any()
 
 
 @pytest.mark.parametrize(
