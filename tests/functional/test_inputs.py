@@ -29,9 +29,6 @@ def test_labels_and_weights_remove_items():
     assert valid([0, 255, 2]) == [True, False, True]
     assert valid([0, 1, 2], ignore_index=1) == [True, False, True]
     assert valid([0, 1, 255], weight=[0.0, 1e-30, 1.0]) == [False, True, False]
-
-
-def test_an_item_with_weight_zero_may_have_any_label():
     assert valid([0, -7, 99], weight=[1.0, 0.0, 0.0]) == [True, False, False]
 
 
@@ -166,14 +163,11 @@ def test_two_channels_with_labels_are_one_decision():
     assert one_of_two(torch.zeros(2, 3, 3), labels).shape == (2, 3, 3)
 
 
-def test_the_number_of_classes():
+def test_the_number_of_classes_is_read_from_a_tensor_and_values_where_that_costs_nothing():
     assert number_of_classes(torch.zeros(2, 5, 3)) == 5
     assert number_of_classes(torch.zeros(2)) == 0
     with pytest.raises(TypeError, match=r'`probs`.*a tensor'):
         number_of_classes([1.0], 'probs')
-
-
-def test_values_are_read_only_where_that_costs_nothing():
     assert can_be_read(torch.zeros(1))
     assert not can_be_read(torch.zeros(1, device='meta'))
 

@@ -1,7 +1,6 @@
 """Theorems of the Jaccard losses of probabilities: `lovasz_softmax`, exact and by histograms, and `soft_iou`."""
 
 import itertools
-import math
 from functools import partial
 
 import numpy as np
@@ -76,41 +75,6 @@ def test_class_weights_are_as_precise_as_the_scores(loss):
     assert thirds == pytest.approx(found, rel=1e-14)
 
 
-@each_loss
-def test_ignored_pixels_have_no_effect_and_a_nan_that_counts_is_not_hidden(loss):
-    logits, target = scene(3)
-    target[:, ::3] = 255
-    probs, kept = logits.softmax(1), target != 255
-    poisoned = probs.masked_fill(~kept.unsqueeze(1), math.nan).requires_grad_()
-    value = loss(poisoned, target)
-    assert value.item() == pytest.approx(loss(probs.movedim(1, 2)[kept], target[kept]).item(), rel=1e-12)
-    value.backward()
-    assert poisoned.grad.isfinite().all()
-    assert poisoned.grad[:, :, ::3].eq(0).all()
-    assert loss(poisoned, target.clamp(max=2)).isnan()
-
-
-@pytest.mark.parametrize('dtype', [torch.float32, torch.float64], ids=str)
-@each_loss
-def test_soft_labels_of_0_and_1_are_labels(loss, dtype):
-    logits, target = scene(4, dtype=dtype)
-    logits.requires_grad_()
-    losses = [loss(logits.softmax(1), t) for t in (target, one_hot(target, 4).to(dtype))]
-    precision = 1e-5 if dtype == torch.float32 else 1e-12
-    torch.testing.assert_close(*losses, rtol=precision, atol=0)
-    gradients = (torch.autograd.grad(value, logits)[0] for value in losses)
-    torch.testing.assert_close(*gradients, rtol=precision, atol=precision / 100)
-
-
-@pytest.mark.parametrize('class_weight', [None, [1.0, 2.0, 3.0]], ids=str)
-@each_loss
-def test_compiles_without_graph_breaks(loss, class_weight):
-    logits, target = scene(3, dtype=torch.float32)
-    compiled = torch.compile(lambda x: loss(x, target, class_weight=class_weight), fullgraph=True, backend='eager')
-    expected = loss(logits.softmax(1), target, class_weight=class_weight)
-    assert compiled(logits.softmax(1)).item() == pytest.approx(expected.item(), rel=1e-6)
-
-
 P, T = torch.full((2, 3, 5), 1 / 3), torch.zeros(2, 5, dtype=torch.long)
 
 
@@ -118,11 +82,7 @@ P, T = torch.full((2, 3, 5), 1 / 3), torch.zeros(2, 5, dtype=torch.long)
     ('args', 'error', 'message'),
     [
         ((P.long(), T), TypeError, '`probs`.*int64'),
-        ((P[0, 0], T[0]), ValueError, r'`probs`.*\(5,\)'),
-        ((P, T[:1]), ValueError, r'`target`.*\(2, 5\).*\(1, 5\)'),
-        ((P, T + 3), ValueError, r'`target`.*\[0, 2\].*Found 3'),
         ((P[:, :1], T + 2), ValueError, r'`target`.*\[0, 1\].*Found 2'),
-        ((P, 2 * P + 1), ValueError, r'`target`.*\[0, 1\]'),
         ((P, T, 'absent'), ValueError, "`classes`.*'absent'"),
         ((P, T, [0, 3]), ValueError, '`classes`.*below 3.*Found 3'),
         ((P, T, 'all', False, 'void'), TypeError, '`ignore_index` should be a label, an integer, or None'),

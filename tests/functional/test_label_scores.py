@@ -22,29 +22,22 @@ def reference(scores, label, masked):
 
 
 @pytest.mark.parametrize('broadcast', [True, False])
-class TestLabelScores:
-    def test_equals_its_definition(self, broadcast):
-        for found, expected in zip(label_scores(*call(broadcast), FILL), reference(*call(broadcast)), strict=True):
-            assert torch.equal(found, expected)
+def test_value_and_gradients_of_both_orders_are_those_of_the_definition(broadcast):
+    scores, label, masked = call(broadcast)
+    for found, expected in zip(label_scores(scores, label, masked, FILL), reference(*call(broadcast)), strict=True):
+        assert torch.equal(found, expected)
 
-    def test_gradcheck_and_gradgradcheck(self, broadcast):
-        scores, label, masked = call(broadcast)
+    def cubes(scores):
+        return [part**3 for part in label_scores(scores, label, masked, FILL)]
 
-        def squares(scores):
-            return [part**3 for part in label_scores(scores, label, masked, FILL)]
+    def total(scores):
+        rest, own = label_scores(scores, label, masked, FILL)
+        return (rest**2).sum() + own.sum()
 
-        assert torch.autograd.gradcheck(squares, scores)
-        assert torch.autograd.gradgradcheck(squares, scores)
-
-    def test_torch_func(self, broadcast):
-        scores, label, masked = call(broadcast)
-
-        def total(scores):
-            rest, own = label_scores(scores, label, masked, FILL)
-            return (rest**2).sum() + own.sum()
-
-        expected = torch.autograd.grad(total(scores), scores)[0]
-        torch.testing.assert_close(torch.func.grad(total)(scores.detach()), expected)
+    assert torch.autograd.gradcheck(cubes, scores)
+    assert torch.autograd.gradgradcheck(cubes, scores)
+    expected = torch.autograd.grad(total(scores), scores)[0]
+    torch.testing.assert_close(torch.func.grad(total)(scores.detach()), expected)
 
 
 def test_one_gradient_of_two():

@@ -111,17 +111,13 @@ def test_cells_are_as_wide_as_is_said(score, width):
     assert together[1] - together[0] <= 1
 
 
-def test_beyond_the_largest_they_share_a_cell():
+def test_beyond_the_largest_they_share_a_cell_and_without_an_order_they_have_one_of_their_own():
     huge = torch.tensor([LARGEST, 1e12, 1e30, 3e38, 1e300], dtype=torch.float64)
     assert score_cells(huge, 100).tolist() == [99] * 5
     assert score_cells(-huge, 100).tolist() == [0] * 5
     assert score_cells(huge[:4].float(), 100).tolist() == [99] * 4
     assert score_cells(torch.tensor([65504.0]).half(), BINS) == score_cells(torch.tensor([65504.0]), BINS)
-
-
-def test_scores_without_an_order_have_a_cell_of_their_own():
-    scores = torch.tensor([math.nan, math.inf, -math.inf, 0.5])
-    assert score_cells(scores, 10).tolist() == [10, 10, 0, 5]
+    assert score_cells(torch.tensor([math.nan, math.inf, -math.inf, 0.5]), 10).tolist() == [10, 10, 0, 5]
 
 
 @pytest.mark.parametrize('poison', [math.nan, math.inf])
@@ -147,12 +143,16 @@ def test_masked_items_are_the_last(measure):
 
 
 @each_measure
-def test_each_problem_has_its_own_counts(measure):
+def test_each_problem_has_its_own_counts_and_those_of_parts_add_up(measure):
     problems = [items(seed=seed) for seed in range(3)]
     scores, target = (torch.stack(parts) for parts in zip(*problems, strict=True))
     target[1] = 0
     valid = torch.rand(scores.shape, generator=torch.Generator().manual_seed(0)) < 0.5
-    counts = count_scores(scores, target == 1, valid, 50)
+    counts, *parts = (
+        count_scores(scores[:, part], target[:, part] == 1, valid[:, part], 50)
+        for part in (slice(None), slice(700), slice(700, None))
+    )
+    assert torch.equal(sum(parts), counts)
     assert counts.shape == (3, 2, 51)
     assert torch.equal(counts.sum((1, 2)), valid.sum(1))
     assert torch.equal(counts[:, 1].sum(1), (valid & (target == 1)).sum(1))
@@ -184,29 +184,12 @@ def test_limits_of_the_area():
     assert area + other == pytest.approx(1, rel=1e-14)
 
 
-def test_counts_of_parts_add_up():
-    scores, target = items()
-    valid = torch.ones(1, len(scores), dtype=torch.bool)
-    whole, *parts = (
-        count_scores(scores[None, part], target[None, part] == 1, valid[:, part], BINS)
-        for part in (slice(None), slice(700), slice(700, None))
-    )
-    assert torch.equal(sum(parts), whole)
-
-
 def test_counts_beyond_those_of_floats_and_of_32_bits_are_exact():
-    counts = torch.zeros(1, 2, 4, dtype=torch.long)
-    counts[0, 0, :3] = torch.tensor([2**40, 2**40, 1])
-    counts[0, 1, :3] = torch.tensor([2**40 + 1, 2**33, 1])
+    counts = torch.tensor([[[2**40, 2**40, 1, 0], [2**40 + 1, 2**33, 1, 0]]])
     positives, ranked = 1 / 2 + 2**33 * (2**33 + 1) / (2**33 + 1 + 2**40 + 1), 2**40 + 2**33 + 2
     positives += (2**40 + 1) * ranked / (ranked + 2**41 + 1)
     assert average_precisions(counts).item() == pytest.approx(positives / ranked, rel=1e-14)
-
-
-def test_the_area_of_counts_beyond_those_of_32_bits():
-    counts = torch.zeros(1, 2, 4, dtype=torch.long)
-    counts[0, 0, :3] = torch.tensor([2**40, 2**41, 1])
-    counts[0, 1, :3] = torch.tensor([1, 2**40, 2**33])
+    counts = torch.tensor([[[2**40, 2**41, 1, 0], [1, 2**40, 2**33, 0]]])
     pairs = 2**39 + 2**40 * (2**40 + 2**40) + 2**33 * (2**40 + 2**41) + 2**32
     expected = pairs / ((2**40 + 2**33 + 1) * (2**40 + 2**41 + 1))
     assert areas_under_roc(counts).item() == pytest.approx(expected, rel=1e-14)

@@ -59,14 +59,11 @@ def test_each_pixel_is_decided_by_the_tile_with_the_nearest_centre(axis):
         assert not found[:, 1 - axis].any()
 
 
-def test_both_axes_at_once():
+def test_both_axes_at_once_and_the_pixel_in_the_middle_of_an_overlap_is_decided_by_the_first_tile():
     found = predict_in_tiles(starts, places(9, 11), (5, 4), (3, 2))
     for y, x in itertools.product(range(9), range(11)):
         assert found[0, :, y, x].tolist() == [deciding_start(y, 9, 5, 3), deciding_start(x, 11, 4, 2)]
-
-
-def test_an_overlap_is_halved_and_the_pixel_in_its_middle_is_decided_by_the_first_tile():
-    """Tiles of the pixels 0 to 9, 5 to 14 and, moved inwards, 7 to 16."""
+    # Tiles of the pixels 0 to 9, 5 to 14 and, moved inwards, 7 to 16.
     found = predict_in_tiles(starts, places(1, 17), (1, 10), (1, 5))[0, 1, 0]
     assert found.tolist() == [0] * 8 + [5] * 3 + [7] * 6
 
@@ -81,18 +78,13 @@ def test_equals_the_whole_prediction_up_to_a_receptive_field_of_half_the_overlap
         assert not torch.equal(predict_in_tiles(far, images, crop_size, stride), far(images))
 
 
-@pytest.mark.parametrize('crop_size', [(8, 9), (10, 9), (8, 100)])
-def test_a_small_image_is_predicted_as_a_whole(crop_size):
-    seen = []
-    images = integers(2, 3, 8, 9)
-    found = predict_in_tiles(lambda tile: seen.append(tile) or tile, images, crop_size, (1, 1))
-    assert torch.equal(found, images)
-    [tile] = seen
-    assert torch.equal(tile, images)
-
-
-def test_each_tile_is_predicted_once_and_has_the_size():
-    seen = []
+def test_each_tile_is_predicted_once_and_has_the_size_and_a_small_image_is_predicted_as_a_whole():
+    seen, images = [], integers(2, 3, 8, 9)
+    for crop_size in ((8, 9), (10, 9), (8, 100)):
+        assert torch.equal(predict_in_tiles(lambda tile: seen.append(tile) or tile, images, crop_size, (1, 1)), images)
+    assert len(seen) == 3
+    assert all(torch.equal(tile, images) for tile in seen)
+    seen.clear()
     predict_in_tiles(lambda tile: seen.append(tile) or tile, places(10, 9), (4, 3), (3, 3))
     assert [tile[0, :, 0, 0].tolist() for tile in seen] == [[y, x] for y in (0, 3, 6) for x in (0, 3, 6)]
     assert {tuple(tile.shape[2:]) for tile in seen} == {(4, 3)}

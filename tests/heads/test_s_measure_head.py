@@ -72,56 +72,49 @@ def groups(built, labels):
 
 
 def areas(label):
-    """Area of each class by definition; None where all pixels are ignored."""
+    """Area of each class by definition; none where all pixels are ignored."""
     valid = [value for value in label.flatten().tolist() if value != IGNORED]
-    return [valid.count(c) / len(valid) for c in range(N_CLASSES)] if valid else None
+    return [valid.count(c) / len(valid) for c in range(N_CLASSES) if valid]
 
 
 def of_class(share, cls):
     return sum(share[1:]) if cls is None else share[cls]
 
 
-@pytest.mark.parametrize('threshold', [0.0, 0.1, 0.3])
-@pytest.mark.parametrize('cls', [None, 0, 2])
-def test_size_of_one_class_or_of_the_foreground(cls, threshold):
-    labels = images()
-    found, weights = groups(head(group='size', of_class=cls, size_threshold=threshold), labels)
-    for label, [s], weight in zip(labels, found, weights, strict=True):
-        size = of_class(areas(label), cls) if areas(label) else 0
-        assert weight == (size > 0), 'images of the category only'
+def sizes(labels, cls):
+    """Sizes of a class, or of the foreground, in the images that have it."""
+    return [of_class(areas(label), cls) for label in labels if areas(label) and of_class(areas(label), cls) > 0]
+
+
+def assert_by_definition(built, labels, thresholds, group, cls=None):
+    """Compare targets and weights; return the targets of the images that count. A size is of images that have one."""
+    counted = []
+    for label, s, weight in zip(labels, *groups(built, labels), strict=True):
+        share = areas(label)
+        assert weight == bool(share and (group != 'size' or of_class(share, cls) > 0))
         if weight:
-            assert s == (size > threshold)
-    assert 0 < sum(weights) < len(labels)
+            big = [area > threshold for area, threshold in zip(share, thresholds, strict=True)]
+            if group == 'majority':
+                votes = [vote for vote, area in zip(big, share, strict=True) if area > 0]
+                big = [votes.count(True) > votes.count(False)]
+            assert s == ([of_class(share, cls) > thresholds[0]] if group == 'size' else big)
+            counted.append(s)
+    assert 0 < len(counted) < len(labels)
+    return counted
 
 
-@pytest.mark.parametrize('threshold', [0.05, 0.3])
-def test_each_class(threshold):
-    labels = images()
-    found, weights = groups(head(group='classes', size_threshold=threshold), labels)
-    for label, s, weight in zip(labels, found, weights, strict=True):
-        assert weight == (areas(label) is not None)
-        if weight:
-            assert s == [share > threshold for share in areas(label)]
-
-
-@pytest.mark.parametrize('threshold', [0.05, 0.1, 0.3])
-def test_majority_of_the_classes_present(threshold):
-    labels = images(40)
-    found, weights = groups(head(group='majority', size_threshold=threshold), labels)
-    for label, [s], weight in zip(labels, found, weights, strict=True):
-        assert weight == (areas(label) is not None)
-        if weight:
-            votes = [share > threshold for share in areas(label) if share > 0]
-            assert s == (votes.count(True) > votes.count(False))
-    assert {0.0, 1.0} == {s for [s], weight in zip(found, weights, strict=True) if weight}
+@pytest.mark.parametrize('threshold', [0.0, 0.05, 0.1, 0.3])
+@pytest.mark.parametrize(
+    ('group', 'cls'), [('size', None), ('size', 0), ('size', 2), ('classes', None), ('majority', None)]
+)
+def test_targets_and_weights_are_those_of_the_definition(group, cls, threshold):
+    built = head(group=group, of_class=cls, size_threshold=threshold)
+    found = assert_by_definition(built, images(40), [threshold] * N_CLASSES, group, cls)
+    assert group != 'majority' or threshold == 0 or {s for [s] in found} == {0.0, 1.0}
 
 
 class TestMean:
     """The threshold is the mean size of what was there, in all the images that were drawn."""
-
-    @staticmethod
-    def sizes(labels, cls):
-        return [of_class(areas(label), cls) for label in labels if areas(label) and of_class(areas(label), cls) > 0]
 
     @pytest.mark.parametrize('cls', [None, 2])
     def test_is_that_of_all_that_were_drawn(self, cls):
@@ -129,25 +122,13 @@ class TestMean:
         drawn = []
         for seed in range(3):
             labels = images(seed=seed)
-            drawn += self.sizes(labels, cls)
-            found, weights = groups(built, labels)
-            for label, [s], weight in zip(labels, found, weights, strict=True):
-                if weight:
-                    assert s == (of_class(areas(label), cls) > np.mean(drawn))
+            drawn += sizes(labels, cls)
+            assert_by_definition(built, labels, [np.mean(drawn)] * N_CLASSES, 'size', cls)
 
     @pytest.mark.parametrize('group', ['classes', 'majority'])
     def test_each_class_has_its_own(self, group):
-        built, labels = head(group=group, size_threshold='mean'), images()
-        found, weights = groups(built, labels)
-        means = [np.mean(self.sizes(labels, cls)) for cls in range(N_CLASSES)]
-        for label, s, weight in zip(labels, found, weights, strict=True):
-            if not weight:
-                continue
-            big = [share > mean for share, mean in zip(areas(label), means, strict=True)]
-            if group == 'majority':
-                votes = [vote for vote, share in zip(big, areas(label), strict=True) if share > 0]
-                big = [votes.count(True) > votes.count(False)]
-            assert s == big
+        means = [np.mean(sizes(images(), cls)) for cls in range(N_CLASSES)]
+        assert_by_definition(head(group=group, size_threshold='mean'), images(), means, group)
 
     def test_a_class_that_is_in_no_image(self):
         labels = images().where(images() != 2, 0)
@@ -156,22 +137,18 @@ class TestMean:
         found, weights = groups(head(group='size', of_class=2, size_threshold='mean'), labels)
         assert not any(weights)
 
-    def test_is_in_the_state_dict(self):
+    def test_is_in_the_state_dict_and_only_training_takes_part(self):
         built, other = head(size_threshold='mean'), head(size_threshold='mean')
         groups(built, images())
-        assert built.drawn.any()
-        other.load_state_dict(built.state_dict())
-        assert torch.equal(other.drawn, built.drawn)
-        assert 'drawn' not in head(size_threshold=0.1).state_dict()
-
-    def test_only_training_takes_part(self):
-        built = head(size_threshold='mean')
-        groups(built, images())
         drawn = built.drawn.clone()
+        assert drawn.any()
+        other.load_state_dict(built.state_dict())
         with torch.no_grad():
             groups(built, images(seed=1))
         groups(built.eval(), images(seed=1))
         assert torch.equal(built.drawn, drawn)
+        assert torch.equal(other.drawn, drawn)
+        assert 'drawn' not in head(size_threshold=0.1).state_dict()
 
     def test_begins_anew_with_a_training(self, monkeypatch):
         built = head(size_threshold='mean')
@@ -193,24 +170,19 @@ class TestScores:
         built = head(group=group, channels=channels, norm_cfg=dict(type='BN') if channels else None)
         assert built(features_of(images())).shape == (12, n_scores, 1, 1)
 
-    def test_are_linear_in_the_mean_of_the_features(self):
+    def test_are_linear_in_the_mean_of_the_features_and_a_prediction_is_as_large_as_the_image(self):
+        """As with any decode head."""
         built, [features] = head(), features_of(images())
         expected = features.mean((2, 3)) @ built.conv_seg.weight.flatten(1).T + built.conv_seg.bias
         torch.testing.assert_close(built([features]).flatten(1), expected)
+        found = built.predict([features], [dict(img_shape=(10, 12))] * 12, None)
+        torch.testing.assert_close(found, expected[:, :, None, None].expand(12, 1, 10, 12))
 
-    @pytest.mark.parametrize('size', [(1, 1), (4, 9)])
-    def test_features_of_any_size(self, size):
-        assert head()([torch.randn(2, 3, *size)]).shape == (2, 1, 1, 1)
-
-    def test_features_of_several_levels(self):
+    def test_features_of_any_size_and_of_several_levels(self):
+        for size in ((1, 1), (4, 9)):
+            assert head()([torch.randn(2, 3, *size)]).shape == (2, 1, 1, 1)
         built = head(in_channels=[3, 2], in_index=[0, 1], input_transform='resize_concat')
         assert built([torch.randn(2, 3, 8, 8), torch.randn(2, 2, 4, 4)]).shape == (2, 1, 1, 1)
-
-    def test_a_prediction_is_as_large_as_the_image(self):
-        """As with any decode head."""
-        found = head().predict(features_of(images()), [dict(img_shape=(10, 12))] * 12, None)
-        assert found.shape == (12, 1, 10, 12)
-        torch.testing.assert_close(found, found[:, :, :1, :1].expand_as(found))
 
     def test_dropout_is_for_training(self):
         built, features = head(dropout_ratio=0.5), features_of(images())
@@ -229,23 +201,19 @@ class TestLosses:
         assert built.conv_seg.weight.grad.abs().sum() > 0
 
     @pytest.mark.parametrize('group', ['size', 'majority', 'classes'])
-    def test_value_is_that_of_the_images_that_count(self, group):
-        built, labels = head(group=group), images()
-        found = built.loss(features_of(labels), samples_of(labels), None)['loss_s_measure']
-        scores = built(features_of(labels)).flatten(1)
-        target, weight = (torch.tensor(part) for part in groups(head(group=group), labels))
-        expected = SMeasureLoss(loss_weight=1e-2)(scores[weight > 0], target[weight > 0])
-        torch.testing.assert_close(found, expected)
-
-    @pytest.mark.parametrize('group', ['size', 'majority', 'classes'])
-    def test_stock_cross_entropy(self, group):
-        loss = dict(type='CrossEntropyLoss', use_sigmoid=True, loss_weight=0.5)
-        built, labels = head(group=group, loss_decode=loss), images()
+    @pytest.mark.parametrize(
+        ('loss', 'function'),
+        [
+            (dict(type='SMeasureLoss'), lambda *call: SMeasureLoss()(*call)),
+            (dict(type='CrossEntropyLoss', use_sigmoid=True), nn.functional.binary_cross_entropy_with_logits),
+        ],
+    )
+    def test_value_is_that_of_the_images_that_count(self, group, loss, function):
+        built, labels = head(group=group, loss_decode=loss | dict(loss_weight=0.5)), images()
         [found] = built.loss(features_of(labels), samples_of(labels), None).values()
-        target, weight = (torch.tensor(part) for part in groups(head(group=group), labels))
         scores = built(features_of(labels)).flatten(1)
-        expected = nn.functional.binary_cross_entropy_with_logits(scores[weight > 0], target[weight > 0])
-        torch.testing.assert_close(found, 0.5 * expected)
+        target, weight = (torch.tensor(part) for part in groups(head(group=group), labels))
+        torch.testing.assert_close(found, 0.5 * function(scores[weight > 0], target[weight > 0]))
 
     def test_another_loss_of_the_package_has_s_1_for_its_positives(self):
         built, labels = head(loss_decode=dict(type='DirectAPLoss')), images(40)
@@ -297,17 +265,13 @@ class TestExamples:
         assert first & self.seen(['b.png', 'other/a.png']) == self.seen(['b.png'])
         assert len(self.seen([f'{i}.png' for i in range(1000)])) == 1000
 
-    def test_the_number_of_a_path_never_changes(self):
-        """It is in checkpoints."""
-        assert self.seen(['images/a.png']) == {8206107510315679034}
+        assert self.seen(['images/a.png']) == {8206107510315679034}, 'it is in checkpoints and never changes'
 
-    def test_without_paths_says_what_to_do(self):
+    def test_without_paths_says_what_to_do_where_they_are_needed(self):
         with pytest.raises(ValueError, match='"img_path" to the `meta_keys` of PackSegInputs'):
             self.seen(['a.png', ''])
-
-    def test_paths_are_not_needed_without(self):
-        built, labels = head(), images()
-        assert built.loss(features_of(labels), samples_of(labels, [''] * len(labels)), None)
+        labels = images()
+        assert head().loss(features_of(labels), samples_of(labels, [''] * len(labels)), None)
 
 
 class Trained(nn.Module):
@@ -377,16 +341,12 @@ def test_wrong_arguments_are_named(arguments, error, name):
         head(**arguments)
 
 
-def test_a_label_that_is_no_class_is_named():
+def test_labels_of_bytes_are_read_and_a_label_that_is_no_class_is_named():
     labels = images()
+    assert groups(head(), labels.byte()) == groups(head(), labels)
     labels[3, 5, 5] = N_CLASSES
     with pytest.raises(ValueError, match=f'`num_classes`.*Found {N_CLASSES}, and the label {N_CLASSES}'):
         groups(head(), labels)
-
-
-def test_labels_of_bytes():
-    labels = images()
-    assert groups(head(), labels.byte()) == groups(head(), labels)
 
 
 if __name__ == '__main__':

@@ -41,13 +41,6 @@ def test_the_histogram_is_near_the_sorted_loss(family):
     assert (found - exact).norm() <= 0.002 * exact.norm()
 
 
-@pytest.mark.parametrize('bins', [None, 1024])
-def test_two_channels_are_their_difference(bins):
-    logits, labels = batch(2)
-    one = LovaszHingeLoss(bins=bins)((logits[:, 1] - logits[:, 0]).unsqueeze(1), labels)
-    assert_same_loss(LovaszHingeLoss(bins=bins)(logits, labels), one, logits)
-
-
 def test_pixels_on_the_right_side_of_the_margin_have_no_gradient():
     logits, labels = torch.tensor([[[[2.0, 0.5, -3.0, -0.5]]]], requires_grad=True), torch.tensor([[[1, 1, 0, 0]]])
     for bins in (None, 1024):
@@ -78,19 +71,17 @@ class TestProximal:
         assert values[0] < values[-1] <= hinge
         assert values[-1] == pytest.approx(hinge, rel=1e-5)
 
-    def test_a_nan_that_counts_is_not_hidden(self):
+    def test_a_nan_that_counts_is_not_hidden_and_nothing_valid_is_a_zero_attached_to_the_graph(self):
         logits, labels = batch(1)
+        loss = LovaszHingeLoss(proximal=1.0)
+        value = loss(logits, torch.full_like(labels, 255))
+        assert value == 0
+        assert not torch.autograd.grad(value, logits)[0].any()
         logits = logits.detach()
         logits[1, 0, 2, 2] = torch.nan
-        assert LovaszHingeLoss(proximal=1.0)(logits, labels).isnan()
+        assert loss(logits, labels).isnan()
         labels[1, 2, 2] = 255
-        assert LovaszHingeLoss(proximal=1.0)(logits, labels).isfinite()
-
-    def test_nothing_valid_is_a_zero_attached_to_the_graph(self):
-        logits, labels = batch(1)
-        loss = LovaszHingeLoss(proximal=1.0)(logits, torch.full_like(labels, 255))
-        assert loss == 0
-        assert not torch.autograd.grad(loss, logits)[0].any()
+        assert loss(logits, labels).isfinite()
 
     @pytest.mark.parametrize('scope', ['image', 'batch'])
     def test_several_decisions_are_averaged(self, scope):
@@ -104,9 +95,7 @@ class TestProximal:
         ('args', 'error', 'named'),
         [
             (dict(proximal=0), ValueError, r'`proximal` should be in \(0, inf\). Found 0'),
-            (dict(proximal=-1.0), ValueError, '`proximal`.*-1'),
             (dict(proximal='yes'), TypeError, "`proximal`.*'yes'"),
-            (dict(proximal=True), TypeError, '`proximal`.*True'),
             (dict(proximal=1.0, scope='world'), ValueError, "`proximal`.*scope='world'"),
             (dict(proximal=1.0, memory=2), ValueError, '`proximal`.*`memory`'),
         ],

@@ -30,15 +30,11 @@ from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
 pytestmark = pytest.mark.usefixtures('no_other_runner')
 
 
-# The Lagrangian in NumPy, as the paper has it: a sum over i.
-
-
 def lagrangian(args, scores, positive, negative, epsilon, threshold, mu, surrogate):
-    """L of one query at each operating point and its gradient for the scores, [K] and [K, n].
+    """L of one query at each operating point and its gradient for the scores, [K] and [K, n], as a sum over i.
 
-    Divided by what is paid for a true positive where that is above 1.
-
-    Scores and the weights of items as positives and negatives are of shape [n], the variables of shape [K].
+    Divided by what is paid for a true positive where that is above 1. Scores and the weights of items as positives
+    and negatives are of shape [n], the variables of shape [K].
     """
     measure, beta, target, n_anchors = (args.get(name) for name in ('measure', 'beta', 'target', 'anchors'))
     beta = 1.0 if beta is None else beta
@@ -101,30 +97,21 @@ def assert_is(found, expected):
 
 @each_measure
 @each_surrogate
-class TestLagrangian:
-    """Value and gradient against problem (3)'s, with the sums written out, for any margins and multipliers.
-
-    Those of a first call in all layouts are compared with their definition in tests/hard_use/test_contract.py.
-    """
-
-    def test_of_several_classes(self, args, surrogate):
-        scores, labels, _ = batch(n_classes=3)
-        labels[-4:] = 3  # none of them
-        loss = with_state(args, scores, labels, surrogate=surrogate)
-        positive = F.one_hot(labels, 4)[:, :3].T.double()
-        value, gradient = value_and_gradient(loss, scores, labels)
-        assert_is((value, gradient.T), expected_of(loss, args, scores.T, positive, 1 - positive))
-
-    def test_of_soft_labels_and_weights(self, args, surrogate):
-        generator = torch.Generator().manual_seed(3)
-        scores, shares = batch(n_classes=3)[0], torch.rand(30, 3, generator=generator, dtype=torch.float64)
-        weight = 2 * torch.rand(30, generator=generator, dtype=torch.float64)
-        weight[::7] = 0
-        loss = with_state(args, scores, shares, surrogate=surrogate, loss_weight=0.3)
-        value, gradient = value_and_gradient(loss, scores, shares, weight)
-        value, gradient = value / 0.3, gradient.T / 0.3
-        positive, negative = ((weight[:, None] * part).T for part in (shares, 1 - shares))
-        assert_is((value, gradient), expected_of(loss, args, scores.T, positive, negative))
+def test_value_and_gradient_are_those_of_the_lagrangian_for_any_margins_and_multipliers(args, surrogate):
+    """Those of a first call in all layouts are compared with their definition in tests/hard_use/test_contract.py."""
+    scores, labels, _ = batch(n_classes=3)
+    labels[-4:] = 3  # none of them
+    generator = torch.Generator().manual_seed(3)
+    shares = torch.rand(30, 3, generator=generator, dtype=torch.float64)
+    weight = 2 * torch.rand(30, generator=generator, dtype=torch.float64)
+    weight[::7] = 0
+    one_hot = F.one_hot(labels, 4)[:, :3].double()
+    for target, positive, mass in ((labels, one_hot, None), (shares, shares, weight)):
+        loss = with_state(args, scores, target, surrogate=surrogate, loss_weight=0.3)
+        value, gradient = value_and_gradient(loss, scores, target, mass)
+        mass = torch.ones(30, 1) if mass is None else mass[:, None]
+        masses = ((mass * part).T.double() for part in (positive, 1 - positive))
+        assert_is((value / 0.3, gradient.T / 0.3), expected_of(loss, args, scores.T, *masses))
 
 
 @at_one_point
@@ -161,12 +148,15 @@ class TestLagrangianPerExample:
         expected = np.where(positive, -lam / n_pos, of_negative * (z > -eps))
         assert_is((value, gradient[:, 0]), (L / max(1, paid), expected / max(1, paid)))
 
-    def test_of_new_examples_is_the_first_form(self, args, data):
+    def test_of_new_examples_is_the_first_form_and_their_order_does_not_matter(self, args, data):
         """(3) is (4) at its least over τ, and that is where an example begins."""
-        _, scores, labels, ids = data
+        loss, scores, labels, ids = data
         one, other = (with_state(args, scores, labels, surrogate='hinge', per_example=kind) for kind in (True, False))
-        found = value_and_gradient(one, scores, labels, ids=ids)
-        assert_is(found, value_and_gradient(other, scores, labels))
+        assert_is(value_and_gradient(one, scores, labels, ids=ids), value_and_gradient(other, scores, labels))
+        order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
+        value, gradient = value_and_gradient(loss, scores, labels, ids=ids)
+        found = value_and_gradient(loss, scores[order], labels[order], ids=ids[order])
+        assert_is(found, (value, gradient[order]))
 
     def test_a_call_may_have_both(self, args, data):
         """The gradient of an example does not depend on whether the table has the others."""
@@ -183,41 +173,19 @@ class TestLagrangianPerExample:
         ratio = gradient[known] / of_known[known[:30]]
         torch.testing.assert_close(ratio, ratio[:1].expand_as(ratio))
 
-    def test_the_order_of_the_examples_does_not_matter(self, args, data):
-        loss, scores, labels, ids = data
-        order = torch.randperm(40, generator=torch.Generator().manual_seed(0))
-        value, gradient = value_and_gradient(loss, scores, labels, ids=ids)
-        found = value_and_gradient(loss, scores[order], labels[order], ids=ids[order])
-        assert_is((found[0], found[1]), (value, gradient[order].numpy()))
-
 
 class TestSets:
-    @each_measure
-    def test_each_class_counts_alike_or_by_its_weight(self, args):
-        scores, labels, _ = batch(n_classes=3)
-        each = [SMeasureLoss(**args)(scores[:, c : c + 1], (labels == c).long()) for c in range(3)]
-        torch.testing.assert_close(SMeasureLoss(**args)(scores, labels), sum(each) / 3)
-        weighted = SMeasureLoss(**args, class_weight=[1.0, 0.0, 3.0])(scores, labels)
-        torch.testing.assert_close(weighted, (each[0] + 3 * each[2]) / 4)
-        torch.testing.assert_close(SMeasureLoss(**args, classes=[1, 2])(scores, labels), (each[1] + each[2]) / 2)
-
-    def test_a_class_counts_once_it_was_seen(self):
+    def test_a_class_counts_once_it_was_seen_or_from_the_start_where_that_is_asked_for(self):
         """Then its negatives count in batches without it."""
         scores, labels, _ = batch(n_classes=3)
         loss, without = SMeasureLoss(), labels % 2
+        assert value_and_gradient(SMeasureLoss(classes='all'), scores, without)[1][:, 2].any()
         _, gradient = value_and_gradient(loss, scores, without)
-        assert not gradient[:, 2].any()
-        assert gradient[:, :2].any(0).all()
+        assert gradient.any(0).tolist() == [True, True, False]
         loss.step()
-        value_and_gradient(loss, scores, labels)
-        loss.step()
+        seen_and_stepped(loss, scores, labels)
         _, gradient = value_and_gradient(loss, scores, without)
         assert (gradient[:, 2] >= 0).all()
-        assert gradient[:, 2].any()
-
-    def test_all_classes_count_where_that_is_asked_for(self):
-        scores, labels, _ = batch(n_classes=3)
-        _, gradient = value_and_gradient(SMeasureLoss(classes='all'), scores, labels % 2)
         assert gradient[:, 2].any()
 
     @at_one_point
@@ -256,23 +224,20 @@ class TestSets:
             loss.step()
 
 
-class TestIds:
-    @pytest.mark.parametrize(
-        ('ids', 'found'),
-        [
-            (None, 'None'),
-            (torch.arange(4), r'int64 of shape \(4,\)'),
-            (torch.arange(5).float(), 'float32'),
-            (torch.arange(5).view(5, 1), r'\(5, 1\)'),
-        ],
-    )
-    def test_ids_are_checked(self, ids, found):
-        with pytest.raises(ValueError, match=f'`ids`.*`per_example=True`.*{found}'):
-            SMeasureLoss(per_example=True)(torch.zeros(5, 1), torch.zeros(5).long(), ids=ids)
-
-    def test_maps_have_no_ids(self):
-        with pytest.raises(ValueError, match=r'`ids`.*\(2, 1, 3, 3\)'):
-            SMeasureLoss(per_example=True)(torch.zeros(2, 1, 3, 3), torch.zeros(2, 3, 3).long(), ids=torch.arange(2))
+@pytest.mark.parametrize(
+    ('ids', 'found'),
+    [
+        (None, 'None'),
+        (torch.arange(4), r'int64 of shape \(4,\)'),
+        (torch.arange(5).float(), 'float32'),
+        (torch.arange(5).view(5, 1), r'\(5, 1\)'),
+    ],
+)
+def test_ids_are_checked_and_maps_have_none(ids, found):
+    with pytest.raises(ValueError, match=f'`ids`.*`per_example=True`.*{found}'):
+        SMeasureLoss(per_example=True)(torch.zeros(5, 1), torch.zeros(5).long(), ids=ids)
+    with pytest.raises(ValueError, match=r'`ids`.*\(2, 1, 3, 3\)'):
+        SMeasureLoss(per_example=True)(torch.zeros(2, 1, 3, 3), torch.zeros(2, 3, 3).long(), ids=torch.arange(2))
 
 
 LINEAR = AT_ONE_POINT | {'recall at precision': dict(measure='recall_at_precision', target=0.5)}
@@ -355,58 +320,48 @@ class TestLinearProgram:
             assert np.abs((paid.item() - lam) * (epsilon - tau)).mean() <= 2e-2 * paid.item()
 
 
-class TestConstraints:
-    @staticmethod
-    def precision_and_recall(n_steps, **args):
-        features, labels = imbalanced()
-        model = network()
-        train(SMeasureLoss(**args), model, features, labels, n_steps, 0.02)
-        with torch.no_grad():
-            scores = model(features)[:, 0]
-        return reference.precision_recall(scores.tolist(), labels.tolist())
-
-    def test_of_a_recall_holds(self):
-        precision, recall = self.precision_and_recall(1000, measure='precision_at_recall', target=0.9)
-        assert recall == pytest.approx(0.9, abs=0.01)
-        assert precision > 0.2  # 0.05 is that of chance
-
-    def test_of_a_precision_holds(self):
-        precision, recall = self.precision_and_recall(1000, measure='recall_at_precision', target=0.6)
-        assert precision == pytest.approx(0.6, abs=0.01)
-        assert recall > 0.4
-
-    def test_of_the_bound_of_a_recall_is_far_from_the_recall(self):
-        """Why multipliers follow the true rates."""
-        precision, recall = self.precision_and_recall(500, measure='precision_at_recall', target=0.9, proxy=False)
-        assert recall > 0.95
-        assert precision < 0.2
+@pytest.mark.parametrize(
+    ('n_steps', 'args', 'held', 'other_is_above', 'precision_is_below'),
+    [
+        (1000, dict(measure='precision_at_recall', target=0.9), ('recall', 0.9), 0.2, 1),  # 0.05 is that of chance
+        (1000, dict(measure='recall_at_precision', target=0.6), ('precision', 0.6), 0.4, 1),
+        # Why multipliers follow the true rates: their bound is far from the recall.
+        (500, dict(measure='precision_at_recall', target=0.9, proxy=False), ('recall', 0.975), 0, 0.2),
+    ],
+)
+def test_constraints_hold_of_the_true_rates(n_steps, args, held, other_is_above, precision_is_below):
+    features, labels = imbalanced()
+    model = network()
+    train(SMeasureLoss(**args), model, features, labels, n_steps, 0.02)
+    with torch.no_grad():
+        scores = model(features)[:, 0]
+    precision, recall = reference.precision_recall(scores.tolist(), labels.tolist())
+    assert precision < precision_is_below
+    found = dict(precision=precision, recall=recall)
+    name, target = held
+    assert found.pop(name) == pytest.approx(target, abs=0.01 if precision_is_below == 1 else 0.025)
+    assert min(found.values()) > other_is_above
 
 
-class TestAreaUnderRoc:
-    def test_operating_points_and_area(self):
-        """Each threshold has the false positive rate that is asked for, or less where its multiplier is 0."""
-        features, labels = imbalanced(n=2000)
-        model, anchors = network(), 3
-        loss = SMeasureLoss('auc_roc', anchors=anchors)
-        train(loss, model, features, labels, 500, 0.02)
-        pairwise = network()
-        train(lambda z, y: F.softplus(z[y == 0, 0] - z[y == 1]).mean(), pairwise, features, labels, 500, 0.02)
-        areas = []
-        for each in (model, pairwise):
-            with torch.no_grad():
-                z = each(features)[:, 0]
-            areas.append((z[labels == 1, None] > z[labels == 0]).double().mean().item())
-        assert areas[1] > 0.9
-        assert areas[0] == pytest.approx(areas[1], abs=0.01)
-        with torch.no_grad():
-            negatives = model(features)[labels == 0]
-        shares = (negatives > loss.state.threshold[0]).double().mean(0)
-        grid = (torch.arange(anchors) + 0.5) / anchors
-        binding = loss.state.mu[0] > 0.05
-        assert (shares <= grid + 0.02).all()
-        assert binding.any()
-        assert ((shares - grid).abs() <= 0.03)[binding].all()
-        assert (loss.state.threshold[0].diff() < 0).all()
+def test_operating_points_and_area_under_the_roc_curve():
+    """Each threshold has the false positive rate that is asked for, or less where its multiplier is 0."""
+    features, labels = imbalanced(n=2000)
+    model, pairwise, anchors = network(), network(), 3
+    loss = SMeasureLoss('auc_roc', anchors=anchors)
+    train(loss, model, features, labels, 500, 0.02)
+    train(lambda z, y: F.softplus(z[y == 0, 0] - z[y == 1]).mean(), pairwise, features, labels, 500, 0.02)
+    with torch.no_grad():
+        of_pairwise, z = pairwise(features)[:, 0], model(features)[:, 0]
+    area, expected = ((each[labels == 1, None] > each[labels == 0]).double().mean() for each in (z, of_pairwise))
+    assert expected > 0.9
+    assert area.item() == pytest.approx(expected.item(), abs=0.01)
+    shares = (z[labels == 0, None] > loss.state.threshold[0]).double().mean(0)
+    grid = (torch.arange(anchors) + 0.5) / anchors
+    binding = loss.state.mu[0] > 0.05
+    assert (shares <= grid + 0.02).all()
+    assert binding.any()
+    assert ((shares - grid).abs() <= 0.03)[binding].all()
+    assert (loss.state.threshold[0].diff() < 0).all()
 
 
 class TestNoNaN:
@@ -450,10 +405,6 @@ class TestNoNaN:
 
 
 class TestLog:
-    @staticmethod
-    def logged(hub, name):
-        return hub.get_scalar(f'train/{name}').current()
-
     @pytest.mark.parametrize('iteration', ['first', 'second'])
     def test_logs_the_measure_and_the_violation(self, hub, iteration):
         scores, labels, _ = batch(60)
@@ -476,34 +427,26 @@ class TestLog:
                 found = hub.log_scalars[f'train/loss_mine_{name}'].data[0][-1]
                 assert found == pytest.approx(value, abs=tolerance), (args, name)
 
-    def test_logs_the_mean_of_the_classes_that_are_present(self, hub):
+    def test_logs_the_mean_of_the_classes_that_are_present_and_only_while_it_trains(self, hub):
         scores, labels, _ = batch(60, n_classes=3)
-        labels = labels % 2
-        SMeasureLoss()(scores.requires_grad_(), labels)
-        each = [reference.f_beta(scores[:, c].tolist(), (labels == c).tolist()) for c in range(2)]
-        assert self.logged(hub, 'loss_s_measure_f_beta') == pytest.approx(sum(each) / 2)
-
-    def test_logs_nothing_of_nothing_and_nothing_unless_it_trains(self, hub):
-        scores, labels, _ = batch()
         SMeasureLoss()(scores.requires_grad_(), torch.full_like(labels, 255))
         SMeasureLoss().eval()(scores, labels)
         with torch.no_grad():
             SMeasureLoss()(scores, labels)
         assert not hub.log_scalars
+        labels = labels % 2
+        SMeasureLoss()(scores, labels)
+        each = [reference.f_beta(scores[:, c].tolist(), (labels == c).tolist()) for c in range(2)]
+        assert hub.get_scalar('train/loss_s_measure_f_beta').current() == pytest.approx(sum(each) / 2)
 
 
 class TestSettings:
-    def test_are_shown(self):
-        shown = repr(SMeasureLoss('precision_at_recall', target=0.9))
-        expected = (
-            "measure='precision_at_recall', beta=1.0, target=0.9, surrogate='logistic', proxy=True, per_example=False"
-        )
-        assert shown == f"SMeasureLoss({expected}, scope='batch')"
-
-    def test_of_examples_are_those_of_the_paper_by_default(self):
+    def test_are_shown_and_of_examples_those_of_the_paper_by_default(self):
+        shown = "measure='precision_at_recall', beta=1.0, target=0.9, surrogate='logistic', proxy=True"
+        expected = f"SMeasureLoss({shown}, per_example=False, scope='batch')"
+        assert repr(SMeasureLoss('precision_at_recall', target=0.9)) == expected
         loss = SMeasureLoss(per_example=True)
         assert (loss.surrogate, loss.proxy) == ('hinge', False)
-        assert (SMeasureLoss().surrogate, SMeasureLoss().proxy) == ('logistic', True)
         assert SMeasureLoss(per_example=True, proxy=True).proxy
 
     @pytest.mark.parametrize(

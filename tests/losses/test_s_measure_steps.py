@@ -39,16 +39,7 @@ def same(one, other):
 
 
 def assert_same_state(loss, other):
-    for one, two in zip(everything(loss), everything(other), strict=True):
-        assert same(one, two)
-
-
-def assert_same_state_but_for_pending(loss, other):
-    """The last step of one is yet to come."""
-    for each in (loss, other):
-        if each.state.pending.any():
-            each.step()
-    assert_same_state(loss, other)
+    assert all(same(*pair) for pair in zip(everything(loss), everything(other), strict=True))
 
 
 def start_of(loss):
@@ -74,15 +65,12 @@ class TestCalls:
         scores, labels, ids = batch()
         loss = SMeasureLoss(**args, per_example=per_example)
         for _ in range(2):
-            before = None
+            calls = []
             for _ in range(3):
-                found = value_and_gradient(loss, scores, labels, ids=ids)
-                kept = {k: v for k, v in loss.state.as_dict().items() if k != 'pending'}
-                if before is not None:
-                    assert found[0] == before[0]
-                    assert torch.equal(found[1], before[1])
-                    assert all(torch.equal(kept[name], before[2][name]) for name in kept)
-                before = *found, {name: value.clone() for name, value in kept.items()}
+                value, gradient = value_and_gradient(loss, scores, labels, ids=ids)
+                kept = [part.clone() for name, part in loss.state.as_dict().items() if name != 'pending']
+                calls.append([torch.tensor(value), gradient, *kept])
+            assert all(torch.equal(*pair) for each in calls for pair in zip(calls[0], each, strict=True))
             loss.step()
 
     @each_mode
@@ -113,7 +101,8 @@ class TestCalls:
 
 class TestStep:
     @each_mode
-    def test_without_a_call_nothing_is_done(self, args, per_example):
+    def test_without_a_call_nothing_is_done_and_twice_it_is_done_once(self, args, per_example):
+        """The items before a step do not count again in the next."""
         scores, labels, ids = batch()
         loss = SMeasureLoss(**args, per_example=per_example)
         loss.step()
@@ -122,16 +111,10 @@ class TestStep:
             call(loss, scores, labels, ids)
         loss.step()
         assert loss.state is None
-
-    @each_mode
-    def test_twice_it_is_done_once(self, args, per_example):
-        """The items before a step do not count again in the next."""
-        scores, labels, ids = batch()
-        loss = seen_and_stepped(SMeasureLoss(**args, per_example=per_example), scores, labels, ids)
-        before = loss.state.mu.clone(), loss.state.epsilon.clone(), loss.state.threshold.clone()
+        state = seen_and_stepped(loss, scores, labels, ids).state
+        before = state.mu.clone(), state.epsilon.clone(), state.threshold.clone()
         loss.step()
-        after = loss.state.mu, loss.state.epsilon, loss.state.threshold
-        assert all(same(*pair) for pair in zip(before, after, strict=True))
+        assert all(same(*pair) for pair in zip(before, (state.mu, state.epsilon, state.threshold), strict=True))
 
     @each_mode
     def test_without_ascent_multipliers_stay(self, args, per_example):
@@ -185,27 +168,22 @@ class TestStep:
 
     def test_of_measures_that_fix_it_the_margin_stays(self):
         scores, labels, ids = batch()
-        for args, per_example in (case.values for case in MODES):
-            if args['measure'] != 'f_beta':
-                loss = SMeasureLoss(**args, per_example=per_example)
-                for _ in range(5):
-                    seen_and_stepped(loss, scores, labels, ids)
-                assert (loss.state.epsilon == 1).all()
+        for args, per_example in (case.values for case in MODES if case.values[0]['measure'] != 'f_beta'):
+            loss = SMeasureLoss(**args, per_example=per_example)
+            for _ in range(5):
+                seen_and_stepped(loss, scores, labels, ids)
+            assert (loss.state.epsilon == 1).all()
 
-    def test_the_number_of_classes_stays(self):
-        scores, labels, _ = batch(n_classes=3)
-        loss = SMeasureLoss()
-        loss(scores, labels)
+    @each_mode
+    def test_the_number_of_classes_stays_until_a_reset_which_forgets_all(self, args, per_example):
+        scores, labels, ids = batch(n_classes=3)
+        loss = seen_and_stepped(SMeasureLoss(**args, per_example=per_example), scores, labels, ids)
+        other = torch.zeros(5, 4), torch.zeros(5).long()
         with pytest.raises(ValueError, match=r'`pred`.*for 3.*Found 4'):
-            loss(torch.zeros(5, 4), torch.zeros(5).long())
-
-    def test_reset_forgets(self):
-        for args, per_example in (case.values for case in MODES):
-            scores, labels, ids = batch()
-            loss = seen_and_stepped(SMeasureLoss(**args, per_example=per_example), scores, labels, ids)
-            loss.reset()
-            assert_same_state(loss, SMeasureLoss(**args, per_example=per_example))
-            loss(torch.zeros(5, 4), torch.zeros(5).long(), ids=torch.arange(5))
+            loss(*other, ids=torch.arange(5))
+        loss.reset()
+        assert_same_state(loss, SMeasureLoss(**args, per_example=per_example))
+        loss(*other, ids=torch.arange(5))
 
 
 class TestDegenerate:
@@ -245,17 +223,13 @@ class TestDegenerate:
         assert gradient.any()
 
     @each_mode
-    @pytest.mark.parametrize('kind', ['no positives', 'no negatives', 'nothing'])
-    def test_rates_without_items_move_nothing(self, args, per_example, kind):
+    def test_rates_without_items_move_nothing(self, args, per_example):
         scores, labels, ids = batch()
-        its_scores, its_labels = self.CALLS[kind](scores, labels)
-        loss = SMeasureLoss(**args, per_example=per_example)
-        for _ in range(3):
-            seen_and_stepped(loss, its_scores, its_labels, ids)
-        assert_at_the_start(loss)
-
-    @each_mode
-    def test_nothing_moves_of_a_class_without_items(self, args, per_example):
+        for kind in ('no positives', 'no negatives', 'nothing'):
+            loss = SMeasureLoss(**args, per_example=per_example)
+            for _ in range(3):
+                seen_and_stepped(loss, *self.CALLS[kind](scores, labels), ids)
+            assert_at_the_start(loss)
         scores, labels, ids = batch(n_classes=3)
         loss = SMeasureLoss(**args, per_example=per_example)
         for _ in range(3):
@@ -270,26 +244,18 @@ class TestDegenerate:
     def test_scores_that_are_not_finite_do_not_enter_the_state(self, args, per_example, proxy, poison):
         """The class with such a score learns nothing; the loss is NaN or infinite."""
         scores, labels, ids = batch(n_classes=3, dtype=torch.float32)
-        loss, other = (SMeasureLoss(**args, per_example=per_example, proxy=proxy) for _ in range(2))
-        for each in (loss, other):
-            seen_and_stepped(each, scores, labels, ids)
+        loss = seen_and_stepped(SMeasureLoss(**args, per_example=per_example, proxy=proxy), scores, labels, ids)
         poisoned = scores.clone()
         poisoned[5, 1] = poison
         value, _ = value_and_gradient(loss, poisoned, labels, ids=ids)
         assert math.isnan(value) or not math.isnan(poison)
         loss.step()
         assert is_finite(loss)
-        found = value_and_gradient(loss, scores, labels, ids=ids)
-        assert math.isfinite(found[0])
-        assert found[1].isfinite().all()
-
-    @each_mode
-    @pytest.mark.parametrize('proxy', [True, False])
-    def test_nan_does_not_enter_the_counts(self, args, per_example, proxy):
-        scores, labels, ids = batch(dtype=torch.float32)
-        loss = SMeasureLoss(**args, per_example=per_example, proxy=proxy)
-        value_and_gradient(loss, scores * math.nan, labels, ids=ids)
-        loss.step()
+        value, gradient = value_and_gradient(loss, scores, labels, ids=ids)
+        assert math.isfinite(value)
+        assert gradient.isfinite().all()
+        loss.reset()
+        seen_and_stepped(loss, scores * math.nan, labels, ids)
         assert not loss.state.counts.any()
         assert_at_the_start(loss)
 
@@ -330,9 +296,11 @@ class TestCheckpoint:
 
     @each_mode
     @pytest.mark.parametrize('duplicate', [copy.deepcopy, lambda loss: pickle.loads(pickle.dumps(loss))])
-    def test_copies_go_on_alone(self, args, per_example, duplicate):
+    def test_copies_go_on_alone_and_nothing_in_them_is_a_parameter(self, args, per_example, duplicate):
+        """Otherwise an optimizer, weight decay, gradient clipping or a moving average would change it."""
         loss, model, optimizer = self.fresh(args, per_example)
         self.run(loss, model, optimizer, range(5))
+        assert not [*loss.parameters(), *loss.buffers()]
         other, before = duplicate(loss), everything(loss)
         assert_same_state(loss, other)
         self.run(other, model, optimizer, range(5, 8))
@@ -353,31 +321,14 @@ class TestCheckpoint:
         assert list(other.load_state_dict(model.state_dict(), strict=False).unexpected_keys) == ['loss._extra_state']
 
     @each_mode
-    def test_before_the_first_call(self, args, per_example):
+    def test_is_loaded_before_the_first_call_and_its_type_is_not_that_of_the_module(self, args, per_example):
+        scores, labels, ids = batch()
         loss, other = (SMeasureLoss(**args, per_example=per_example) for _ in range(2))
         other.load_state_dict(loss.state_dict())
-        scores, labels, ids = batch()
-        for each in (loss, other):
-            seen_and_stepped(each, scores, labels, ids)
-        assert_same_state(loss, other)
-
-    @each_mode
-    def test_the_type_of_the_module_is_not_that_of_its_state(self, args, per_example):
-        scores, labels, ids = batch()
-        loss, same = (SMeasureLoss(**args, per_example=per_example) for _ in range(2))
-        seen_and_stepped(same, scores, labels, ids)
-        seen_and_stepped(same, scores, labels, ids)
-        seen_and_stepped(loss.half(), scores, labels, ids)
-        seen_and_stepped(loss.bfloat16().float(), scores, labels, ids)
-        assert_same_state(loss, same)
-
-    def test_nothing_of_it_is_a_parameter_of_the_network(self):
-        """Otherwise an optimizer, weight decay, gradient clipping or a moving average would change it."""
-        scores, labels, ids = batch()
-        for args, per_example in (case.values for case in MODES):
-            loss = seen_and_stepped(SMeasureLoss(**args, per_example=per_example), scores, labels, ids)
-            assert not list(loss.parameters())
-            assert not list(loss.buffers())
+        for convert in (lambda module: module.half(), lambda module: module.bfloat16().float()):
+            seen_and_stepped(convert(loss), scores, labels, ids)
+            seen_and_stepped(other, scores, labels, ids)
+            assert_same_state(loss, other)
 
 
 class TestRunner:
@@ -389,13 +340,13 @@ class TestRunner:
         by_hand.follows_runner = False
         for iteration in range(4):
             hub.update_info('iter', iteration)
+            by_hand.step()
             for part in (slice(11), slice(11, None)):
                 for each in (loss, by_hand):
-                    found = scores[part].clone().requires_grad_()
-                    call(each, found, labels[part], ids[part])
-            if iteration < 3:
-                by_hand.step()
-        assert_same_state_but_for_pending(loss, by_hand)
+                    call(each, scores[part].clone().requires_grad_(), labels[part], ids[part])
+        for each in (loss, by_hand):
+            each.step()
+        assert_same_state(loss, by_hand)
 
     def test_steps_when_it_is_compiled(self, hub):
         """A graph knows no iteration, and breaks where the clock is read."""

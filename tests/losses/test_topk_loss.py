@@ -77,12 +77,6 @@ def test_in_a_decode_head(loss, sampler):
     assert head.conv_seg.weight.grad.any()
 
 
-@pytest.mark.parametrize('loss', [SmoothTopKLoss(k=6), HardTopKLoss(k=6)])
-def test_too_few_classes_are_told_with_what_helps(loss):
-    with pytest.raises(ValueError, match=r'`k` should be below the number of classes, 6.*take at most 5'):
-        loss(*pixels())
-
-
 @pytest.mark.parametrize(
     ('arguments', 'error', 'name'),
     [
@@ -95,9 +89,7 @@ def test_too_few_classes_are_told_with_what_helps(loss):
         (dict(k=[1, 5], k_weights=[1.0, 0.0]), ValueError, 'k_weights'),
         (dict(k=[1, 5], k_weights=2.0), TypeError, 'k_weights'),
         (dict(tau=0), ValueError, 'tau'),
-        (dict(tau=float('inf')), ValueError, 'tau'),
         (dict(margin=-1.0), ValueError, 'margin'),
-        (dict(margin=None), TypeError, 'margin'),
     ],
 )
 def test_mistakes_are_found_at_construction(arguments, error, name):

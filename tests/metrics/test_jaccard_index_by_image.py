@@ -44,7 +44,7 @@ def test_the_batch_average_is_over_updates_and_their_true_classes():
 
 
 def test_one_pixel_of_an_absent_class_counts_as_a_class_of_the_image():
-    decided, target = torch.zeros(2, 100, dtype=torch.long), torch.zeros(2, 100, dtype=torch.long)
+    decided, target = torch.zeros(2, 2, 100, dtype=torch.long)
     target[1, :50] = decided[1, :50] = 1
     decided[0, 0] = 1
     found = JaccardIndexByImage(2)(decided, target)
@@ -54,7 +54,7 @@ def test_one_pixel_of_an_absent_class_counts_as_a_class_of_the_image():
 
 def test_the_share_of_worst_images_is_a_decimal_number():
     # 0.28 * 25 is a little above 7 in floating point; the eighth image must not be among the worst.
-    decided, target = torch.zeros(25, 4, dtype=torch.long), torch.zeros(25, 4, dtype=torch.long)
+    decided, target = torch.zeros(2, 25, 4, dtype=torch.long)
     target[:7] = 1
     assert math.ceil(0.28 * 25) == 8
     assert JaccardIndexByImage(2, worst=0.28)(decided, target)['worst'] == 0
@@ -71,11 +71,8 @@ def test_images_without_the_single_class_do_not_count():
 
 
 @pytest.mark.parametrize(('worst', 'error'), [(0, ValueError), (1.5, ValueError), ('some', TypeError)])
-def test_a_share_out_of_range_is_named(worst, error):
+def test_a_share_out_of_range_is_named_and_soft_targets_have_no_decisions(worst, error):
     with pytest.raises(error, match=f'`worst`.*{worst!r}'):
         JaccardIndexByImage(3, worst=worst)
-
-
-def test_soft_targets_have_no_decisions():
     with pytest.raises(TypeError, match=r'`target`.*float32'):
         JaccardIndexByImage(2).update(torch.rand(1, 2, 4), torch.rand(1, 2, 4))

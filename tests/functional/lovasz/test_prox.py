@@ -80,24 +80,17 @@ def test_a_foreground_pixel_may_pass_a_background_pixel(dtype):
 
 @each_family
 @pytest.mark.parametrize('lam', [0.1, 1, 10])
-def test_without_background_each_margin_shrinks_by_the_same(family, lam):
+def test_without_background_margins_shrink_alike_and_without_foreground_the_largest_are_cut_at_one_level(family, lam):
     margins, foreground = pixels(family, 'all', 9)
     expected = torch.where(margins > 0, (margins - 1 / (9 * lam)).clamp(min=0), margins)
     torch.testing.assert_close(prox_lovasz_hinge(margins, foreground, lam), expected, rtol=1e-12, atol=1e-12)
-
-
-@each_family
-@pytest.mark.parametrize('lam', [0.1, 1, 10])
-def test_without_foreground_the_largest_margins_are_cut_at_one_level(family, lam):
     margins, foreground = pixels(family, 'none', 9)
     u = prox_lovasz_hinge(margins, foreground, lam)
-    cut = margins > u
     if margins.max() <= 0:
         assert torch.equal(u, margins)
         return
-    level = u.max()
-    torch.testing.assert_close(u, margins.minimum(level), rtol=1e-12, atol=1e-12)
-    taken = (margins - u)[cut].sum().item()
+    torch.testing.assert_close(u, margins.minimum(u.max()), rtol=1e-12, atol=1e-12)
+    taken = (margins - u)[margins > u].sum().item()
     assert taken == pytest.approx(min(1 / lam, margins.clamp(min=0).sum().item()), rel=1e-9)
 
 
@@ -111,13 +104,8 @@ def test_margins_shrink_towards_zero_and_by_at_most_one_over_lam_in_all(family, 
         assert (u <= margins + rounding).all()
         assert (u >= margins.clamp(max=0)).all()
         assert (margins - u).sum() <= 1 / lam + 30 * rounding
-
-
-@each_scene
-def test_the_identity_for_large_and_the_cut_at_zero_for_small_lam(family, foreground):
-    margins, is_foreground = pixels(family, foreground, 30)
-    torch.testing.assert_close(prox_lovasz_hinge(margins, is_foreground, 1e12), margins, rtol=1e-11, atol=2e-12)
-    torch.testing.assert_close(prox_lovasz_hinge(margins, is_foreground, 1e-9), margins.clamp(max=0))
+        torch.testing.assert_close(prox_lovasz_hinge(margins, is_foreground, 1e12), margins, rtol=1e-11, atol=2e-12)
+        torch.testing.assert_close(prox_lovasz_hinge(margins, is_foreground, 1e-9), margins.clamp(max=0))
 
 
 @each_foreground
@@ -156,8 +144,13 @@ def test_twenty_thousand_pixels(family, foreground, lam):
 
 
 @each_scene
-def test_the_envelope_is_the_least_objective_and_its_gradient_the_step(family, foreground):
+def test_the_envelope_is_the_least_objective_with_the_step_for_gradient_and_rises_to_the_hinge(family, foreground):
     margins, is_foreground = pixels(family, foreground, 20)
+    hinge = lovasz_extension(margins.clamp(min=0), is_foreground).item()
+    values = [MoreauEnvelope.apply(margins, is_foreground, lam).item() for lam in (1e-6, 1e-2, 0.1, 1, 10, 1e9)]
+    assert all(low <= high + 1e-10 * (1 + hinge) for low, high in zip(values, [*values[1:], hinge], strict=True))
+    assert values[0] == pytest.approx(0, abs=1e-6 * margins.square().sum().item())
+    assert values[-1] == pytest.approx(hinge, rel=1e-6, abs=1e-6)
     margins.requires_grad_()
     for lam in (0.1, 3):
         value = MoreauEnvelope.apply(margins, is_foreground, lam)
@@ -179,20 +172,13 @@ def test_gradcheck_of_the_envelope(foreground, lam):
         assert torch.autograd.gradcheck(call, margins.requires_grad_(), eps=1e-5, atol=1e-4)
 
 
-@each_scene
-def test_the_envelope_rises_to_the_hinge_with_lam(family, foreground):
-    margins, is_foreground = pixels(family, foreground, 20)
-    hinge = lovasz_extension(margins.clamp(min=0), is_foreground).item()
-    values = [MoreauEnvelope.apply(margins, is_foreground, lam).item() for lam in (1e-6, 1e-2, 0.1, 1, 10, 1e9)]
-    assert all(low <= high + 1e-10 * (1 + hinge) for low, high in zip(values, [*values[1:], hinge], strict=True))
-    assert values[0] == pytest.approx(0, abs=1e-6 * margins.square().sum().item())
-    assert values[-1] == pytest.approx(hinge, rel=1e-6, abs=1e-6)
-
-
-@pytest.mark.parametrize('wrong', [math.nan, math.inf])
-def test_a_margin_that_is_not_finite_makes_the_envelope_not_finite(wrong):
-    margins = torch.tensor([1.0, wrong, 0.5])
-    assert not MoreauEnvelope.apply(margins, torch.tensor([True, False, False]), 1.0).isfinite()
+def test_a_margin_that_is_not_finite_makes_the_envelope_not_finite_and_no_pixels_make_it_0():
+    for wrong in (math.nan, math.inf):
+        margins = torch.tensor([1.0, wrong, 0.5])
+        assert not MoreauEnvelope.apply(margins, torch.tensor([True, False, False]), 1.0).isfinite()
+    nothing = torch.zeros(0)
+    assert prox_lovasz_hinge(nothing, nothing.bool(), 1.0).shape == (0,)
+    assert MoreauEnvelope.apply(nothing, nothing.bool(), 1.0).item() == 0
 
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
@@ -205,12 +191,6 @@ def test_computed_in_float64_and_returned_in_float32_or_better(dtype):
     torch.testing.assert_close(found, prox_lovasz_hinge(margins.double(), foreground, 0.3).to(found.dtype))
     MoreauEnvelope.apply(margins, foreground, 0.3).backward()
     assert margins.grad.dtype == dtype
-
-
-def test_a_set_of_no_pixels():
-    nothing = torch.zeros(0)
-    assert prox_lovasz_hinge(nothing, nothing.bool(), 1.0).shape == (0,)
-    assert MoreauEnvelope.apply(nothing, nothing.bool(), 1.0).item() == 0
 
 
 M, Y = torch.tensor([0.5, -0.5, 1.5]), torch.tensor([True, False, True])

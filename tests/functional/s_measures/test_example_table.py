@@ -66,36 +66,28 @@ def started(ids=(7, 3, 11, 5), scores=SCORES):
 
 
 class TestStart:
-    def test_where_the_lagrangian_is_least(self):
-        """τ = min(ε, z), the greatest that holds; and λ = w where z is what holds it."""
-        tau, lam = (column(part) for part in values(started(), 7, 3, 11, 5))
-        others = torch.linspace(-3, 1, 401).double()  # all that are not above the margin
-        for at, price, score in zip(tau, lam, column(SCORES), strict=True):
-            assert at == min(1, score)
-            assert price == 2 * (score < 1)
-            assert -2 * at + price * (at - score) <= (-2 * others + price * (others - score)).min() + 1e-12
-
-    def test_it_is_a_fixed_point(self):
-        """λ_i = μ where z_i < ε, and 0 where z_i > ε; neither τ nor λ has anywhere to go."""
+    def test_where_the_lagrangian_is_least_which_is_a_fixed_point(self):
+        """τ = min(ε, z), the greatest that holds; λ_i = μ where z_i < ε, and 0 where z_i > ε."""
         table = started()
+        others = torch.linspace(-3, 1, 401).double()  # all that are not above the margin
         for _ in range(5):
-            add(table, [7, 3, 11, 5], SCORES)
-            bound, mean = step(table)
-            assert bound == 1
             tau, lam = values(table, 7, 3, 11, 5)
             assert tau == [-1.5, 0.4, 1.0, 1.0]
             assert lam == [2.0, 2.0, 0.0, 0.0]
+            for at, price, score in zip(tau, lam, SCORES, strict=True):
+                assert -2 * at + price * (at - score) <= (-2 * others + price * (others - score)).min() + 1e-12
+            add(table, [7, 3, 11, 5], SCORES)
+            bound, mean = step(table)
+            assert bound == 1
             assert mean.item() == sum(tau) / 4
 
-    def test_the_penalty_at_the_start_is_the_hinge(self):
+    def test_the_penalty_of_an_example_without_a_step_is_the_hinge(self):
         value, gradient = penalties(ExampleTable(), [1, 2, 3, 4], SCORES)
         assert value == pytest.approx([2 * max(0, 1 - z) for z in SCORES])
         assert gradient == [-2.0, -2.0, 0.0, 0.0]
-
-    def test_an_example_without_a_step_is_new(self):
         table = ExampleTable()
-        add(table, [7], [0.4])
-        assert penalties(table, [7], [-0.2]) == penalties(ExampleTable(), [7], [-0.2])
+        add(table, [1, 2, 3, 4], [0.4] * 4)
+        assert penalties(table, [1, 2, 3, 4], SCORES) == (value, gradient)
         assert len(table) == 0
 
 
@@ -142,16 +134,13 @@ class TestStep:
         assert values(table, 7)[0][0] == pytest.approx(0.1 - 0.05 * (price - 2))
         assert table.values[0, 0, 2] == 0.5
 
-    def test_a_score_below_tau_raises_its_multiplier_and_one_above_lowers_it(self):
+    def test_a_score_below_tau_raises_its_multiplier_and_one_above_lowers_it_to_0_at_the_least(self):
         table = started((7, 3), [0.4, 0.4])
         add(table, [7, 3], [0.1, 0.9])
         step(table, eta_tau=0.0)
         tau, lam = values(table, 7, 3)
         assert tau == [0.4, 0.4]
         assert lam == pytest.approx([2 + 0.4 * 0.3, 2 - 0.4 * 0.5])
-
-    def test_no_multiplier_is_below_0(self):
-        table = started((7,), [0.4])
         for _ in range(20):
             add(table, [7], [5.0])
             step(table, eta_tau=0.0)
@@ -179,12 +168,14 @@ class TestStep:
         assert not torch.equal(table.values[table.rows[3]], before[table.rows[3]])
 
     def test_without_examples_nothing_moves(self):
-        table = started()
-        before = rows_of(table)
-        bound, mean = step(table, epsilon=EPSILON / 3, slope=5.0, free=True)
-        assert torch.equal(rows_of(table), before)
-        assert bound == EPSILON / 3
-        assert mean.isnan()
+        for table, ids in ((started(), None), (started(), []), (ExampleTable(), [])):
+            before = rows_of(table)
+            if ids is not None:
+                add(table, ids, torch.zeros(0, 1).double())
+            bound, mean = step(table, epsilon=EPSILON / 3, slope=5.0, free=True)
+            assert torch.equal(rows_of(table), before)
+            assert bound == EPSILON / 3
+            assert mean.isnan()
 
     def test_negatives_have_no_part(self):
         table, positive = ExampleTable(), column([1, 0, 1, 0]) > 0
@@ -234,20 +225,15 @@ class TestProjection:
         assert values(table, 3, 5, 11)[0] == pytest.approx(expected.tolist(), rel=1e-7)
         assert mean.item() == pytest.approx(expected.mean().item())
 
-    def test_of_those_seen_below_a_margin_that_is_fixed(self):
+    def test_of_those_seen_below_a_margin_that_is_fixed_raises_their_multipliers(self):
         table = started()
         table.values[:4, 0, 0] = torch.tensor([0.5, 1.5, 2.0, -1.0]).double()
         add(table, [7, 3, 11, 5], SCORES)
         found, _ = step(table, eta_tau=0.0)
         assert found == 1
-        assert values(table, 7, 3, 11, 5)[0] == [0.5, 1.0, 1.0, -1.0]
-
-    def test_multipliers_are_raised_by_what_is_projected(self):
-        table = started((7,), [0.4])
-        table.values[0, 0, 0] = 3.0
-        add(table, [7], [0.4])
-        step(table, eta_tau=0.0)
-        assert values(table, 7) == ([1.0], [pytest.approx(2 + 0.4 * (1.0 - 0.4))])
+        tau, lam = values(table, 7, 3, 11, 5)
+        assert tau == [0.5, 1.0, 1.0, -1.0]
+        assert lam[1] == pytest.approx(2 + 0.4 * (1.0 - 0.4))
 
     def test_projections_may_be_rarer_than_steps(self):
         """All seen since the last projection are projected, and once."""
@@ -287,14 +273,13 @@ class TestPenalties:
         assert value == pytest.approx([2 * 0.8, 2 * 0.9 + price * (0.1 - 0.5), 0.0])
         assert gradient == pytest.approx([-2.0, -price, 0.0])
 
-    def test_a_lower_score_is_never_rewarded(self):
+    def test_a_lower_score_is_never_rewarded_and_computing_penalties_changes_nothing(self):
         table = started()
-        assert penalties(table, [5], [9.0])[1] == [0.0]
-
-    def test_are_of_the_type_of_the_scores(self):
-        scores = torch.tensor([[0.5]])
-        found = started().penalties(torch.tensor([3]), scores, torch.ones(1, 1), torch.ones(1, 1), 1.0)
-        assert found.dtype == torch.float32
+        before = {name: value.clone() for name, value in table.as_dict().items()}
+        assert penalties(table, [5, 50], [9.0, 9.0])[1] == [0.0, 0.0]
+        ones = torch.ones(1, 1)
+        assert table.penalties(torch.tensor([3]), 0.5 * ones, ones, ones, 1.0).dtype == torch.float32
+        assert all(torch.equal(value, before[name]) for name, value in table.as_dict().items())
 
     def test_of_several_queries(self):
         table, scores = ExampleTable(), torch.tensor([[0.4, 2.0], [-1.0, 0.3]]).double()
@@ -304,18 +289,13 @@ class TestPenalties:
         found = table.penalties(torch.tensor([2, 1]), scores.flip(0).T, epsilon[:, None], w[:, None], 0.0)
         torch.testing.assert_close(found, (w * (epsilon - scores).clamp(min=0)).flip(0).T)
 
-    def test_computing_them_changes_nothing(self):
-        table = started()
-        before = {name: value.clone() for name, value in table.as_dict().items()}
-        penalties(table, [3, 50], [0.5, 0.5])
-        assert all(torch.equal(value, before[name]) for name, value in table.as_dict().items())
-
 
 class TestAdd:
-    def test_an_example_added_twice_has_its_last_score(self):
-        table = ExampleTable()
+    def test_an_example_added_twice_has_a_copy_of_its_last_score(self):
+        table, last = ExampleTable(), column([0.3])
         add(table, [4, 4], [0.1, 0.2])
-        add(table, [4], [0.3])
+        add(table, [4], last)
+        last += 1
         step(table)
         assert len(table) == 1
         assert table.values[0, 0, 2] == 0.3
@@ -340,14 +320,6 @@ class TestAdd:
             step(table)
             assert list(table.rows) == list(map(int, ids))
 
-    def test_no_examples(self):
-        table = ExampleTable()
-        add(table, [], torch.zeros(0, 1).double())
-        bound, mean = step(table)
-        assert len(table) == 0
-        assert bound == 1
-        assert mean.isnan()
-
     def test_several_queries_without_positives_before_any_with(self):
         table = ExampleTable()
         epsilon, w = torch.ones(3).double(), torch.ones(3).double()
@@ -360,10 +332,3 @@ class TestAdd:
         add(table, [2], torch.zeros(1, 3).double())
         step(table, epsilon, w)
         assert rows_of(table).shape == (1, 3, 3)
-
-    def test_copies_the_scores(self):
-        table, scores = ExampleTable(), column([0.5])
-        add(table, [1], scores)
-        scores += 1
-        step(table)
-        assert table.values[0, 0, 2] == 0.5

@@ -89,21 +89,16 @@ class TestSums:
         assert state.steps == 2
 
     @pytest.mark.parametrize('poison', [math.nan, math.inf])
-    def test_leaves_out_a_query_whose_sums_are_not_finite(self, poison):
-        state = with_call(started(3), items(3))
-        state.pending[1, 0, 5] = poison
-        state.count(PROBLEM)
-        assert state.counts.tolist() == [[80, 320], [0, 0], [80, 320]]
-        assert everything(state).isfinite().all()
-        assert state.has_rates().squeeze(1).tolist() == [True, False, True]
-
-    def test_has_rates_where_there_were_positives_and_negatives(self):
-        state = with_call(started(4), items(4))
+    def test_has_rates_where_there_were_positives_and_negatives_and_sums_were_finite(self, poison):
+        state = with_call(started(5), items(5))
         state.pending[0, :, 0] = 0
         state.pending[1, :, 1] = 0
         state.pending[2, :, :2] = 0
+        state.pending[3, 0, 5] = poison
         state.count(PROBLEM)
-        assert state.has_rates().squeeze(1).tolist() == [False, False, False, True]
+        assert state.counts.tolist() == [[0, 320], [80, 0], [0, 0], [0, 0], [80, 320]]
+        assert everything(state).isfinite().all()
+        assert state.has_rates().squeeze(1).tolist() == [False, False, False, False, True]
 
     def test_decay_at_each_ascent_by_the_steps_before_it(self):
         state = with_call(started())
@@ -117,9 +112,6 @@ class TestSums:
         state.ascend(number(0.0), SIZES)
         torch.testing.assert_close(state.recent, recent * 0.9**4)
         assert torch.equal(state.counts, counts)
-
-    def test_without_momentum_are_of_the_last_ascent_only(self):
-        state = with_call(started())
         state.count(PROBLEM)
         state.ascend(number(0.0), replace(SIZES, momentum=0.0))
         assert not state.recent.any()
@@ -149,13 +141,16 @@ class TestStart:
             w_a, w_b = problem.weights(part, state.rates().r)
             assert start in (0, MAX_MULTIPLIER) or torch.allclose(w_a, w_b)
 
-    def test_is_once(self):
+    def test_is_once_and_a_call_has_the_multiplier_of_the_step_after_it(self):
         state, problem = with_call(started()), rate_problem('f_beta')
+        counts = torch.tensor([[80.0, 320.0]]).double().expand(2, 2)
+        mu = state.started(state.damped_mu, state.counts, negatives_per_positive(counts), problem)
         state.count(problem)
+        assert torch.equal(mu, state.damped_mu)
         state.mu[:], state.damped_mu[:] = 0.3, 0.4
         with_call(state, items(n=7)).count(problem)
-        assert state.mu.flatten().tolist() == [0.3] * 2
-        assert state.damped_mu.flatten().tolist() == [0.4] * 2
+        assert torch.equal(state.mu, number(0.3))
+        assert torch.equal(state.damped_mu, number(0.4))
 
     def test_waits_for_positives(self):
         state, problem = with_call(started()), rate_problem('f_beta')
@@ -164,13 +159,6 @@ class TestStart:
         with_call(state, items(n=40)).count(problem)
         # Of the second query, 320 + 32 negatives and 8 positives.
         assert state.mu.flatten().tolist() == [4.0, 44.0]
-
-    def test_a_call_has_the_multiplier_of_the_step_after_it(self):
-        state, problem = with_call(started()), rate_problem('f_beta')
-        counts = torch.tensor([[80.0, 320.0]]).double().expand(2, 2)
-        mu = state.started(state.damped_mu, state.counts, negatives_per_positive(counts), problem)
-        state.count(problem)
-        assert torch.equal(mu, state.damped_mu)
 
 
 class TestRates:
@@ -241,17 +229,13 @@ class TestAscent:
         state.count(PROBLEM)
         return state
 
-    def test_a_violated_constraint_raises_its_multiplier_and_a_slack_one_lowers_it(self):
+    def test_a_violated_constraint_raises_its_multiplier_and_a_slack_one_lowers_it_to_0_at_the_least(self):
         state = self.learnt()
         state.ascend(torch.tensor([[0.4], [0.0], [-0.4]]).double(), SIZES)
         torch.testing.assert_close(state.mu, torch.tensor([[1.2], [1.0], [0.8]]).double())
-
-    def test_no_multiplier_is_below_0(self):
-        state = self.learnt()
         for _ in range(10):
             state.ascend(number(-0.7, 3), replace(SIZES, momentum=0.99))
-        assert torch.equal(state.mu, torch.zeros(3, 1).double())
-        assert torch.equal(state.damped_mu, torch.zeros(3, 1).double())
+        assert not torch.cat([state.mu, state.damped_mu]).any()
         state.ascend(number(0.5, 3), SIZES)  # and has nothing to catch up
         torch.testing.assert_close(state.mu, number(0.25, 3))
 
@@ -265,19 +249,16 @@ class TestAscent:
         torch.testing.assert_close(state.mu, number(0.85, 3))
         torch.testing.assert_close(state.damped_mu, number(0.85 - 0.1 * damping, 3))
 
-    def test_no_multiplier_is_above_its_upper_bound(self):
+    def test_above_one_steps_are_in_proportion_to_the_multiplier_up_to_its_upper_bound(self):
         """A batch of diverged scores must not set it for good."""
-        state = self.learnt()
-        state.ascend(number(1e30, 3), SIZES)
-        assert torch.equal(state.mu, number(MAX_MULTIPLIER, 3))
-        assert torch.equal(state.damped_mu, number(MAX_MULTIPLIER, 3))
-
-    def test_above_one_steps_are_in_proportion_to_the_multiplier(self):
         state = self.learnt()
         state.mu = torch.tensor([[0.5], [1.0], [30.0]]).double()
         state.ascend(number(0.1, 3), SIZES)
         torch.testing.assert_close(state.mu, torch.tensor([[0.55], [1.05], [30 * 1.05]], dtype=torch.float64))
         torch.testing.assert_close(state.damped_mu, state.mu + torch.tensor([[0.1], [0.1], [3.0]], dtype=torch.float64))
+        state.ascend(number(1e30, 3), SIZES)
+        assert torch.equal(state.mu, number(MAX_MULTIPLIER, 3))
+        assert torch.equal(state.damped_mu, number(MAX_MULTIPLIER, 3))
 
 
 class TestDescent:
@@ -299,7 +280,8 @@ class TestDescent:
         expected = (2 - 0.1 * slope / 1.7).clamp(min=1)
         torch.testing.assert_close(state.epsilon[:, 0], expected, rtol=1e-8, atol=1e-8)
 
-    def test_the_margin_follows_true_rates_as_a_proxy(self):
+    def test_the_margin_follows_true_rates_as_a_proxy_and_is_not_below_1(self):
+        """Recall is not above 1, and the margin is one over it."""
         state = with_call(started(epsilon=number(2.0)))
         state.count(PROBLEM)
         state.damped_mu[:] = 1.7
@@ -307,12 +289,7 @@ class TestDescent:
         state.move_epsilon(rate_problem('f_beta'), rates, SIZES, proxy=True)
         expected = 2 - 0.1 * (1 - 1.7 * rates.tp + 4 * rates.fp) / 1.7
         torch.testing.assert_close(state.epsilon, expected.clamp(min=1))
-
-    def test_the_margin_is_not_below_1(self):
-        """Recall is not above 1, and the margin is one over it."""
-        state = with_call(started())
-        state.count(PROBLEM)
-        state.damped_mu[:] = 0.0
+        state.damped_mu[:], state.epsilon[:] = 0.0, 1.0
         state.move_epsilon(rate_problem('f_beta'), state.rates(), SIZES, proxy=True)
         assert torch.equal(state.epsilon, number(1.0))
 
@@ -336,20 +313,15 @@ class TestDescent:
         torch.testing.assert_close(state.threshold, start - 0.2 * slope, rtol=1e-7, atol=1e-8)
 
 
-class TestStepSizes:
-    def test_in_range(self):
-        StepSizes(0, 0, 0, 0, 0, 0, 0)
-        replace(SIZES, momentum=0.999)
-
-    @pytest.mark.parametrize('name', [each.name for each in fields(StepSizes)])
-    @pytest.mark.parametrize(
-        ('value', 'error'),
-        [(-1e-3, ValueError), (math.inf, ValueError), (math.nan, ValueError), ('0.1', TypeError), (True, TypeError)],
-    )
-    def test_out_of_range(self, name, value, error):
-        with pytest.raises(error, match=f'`{name}`.*{value}'):
-            replace(SIZES, **{name: value})
-
-    def test_a_momentum_of_1_forgets_nothing(self):
-        with pytest.raises(ValueError, match=r'`momentum`.*\[0, 1\).*1\.0'):
-            replace(SIZES, momentum=1.0)
+@pytest.mark.parametrize('name', [each.name for each in fields(StepSizes)])
+@pytest.mark.parametrize(
+    ('value', 'error'),
+    [(-1e-3, ValueError), (math.inf, ValueError), (math.nan, ValueError), ('0.1', TypeError), (True, TypeError)],
+)
+def test_step_sizes_out_of_range_are_named(name, value, error):
+    StepSizes(0, 0, 0, 0, 0, 0, 0)
+    replace(SIZES, momentum=0.999)
+    with pytest.raises(error, match=f'`{name}`.*{value}'):
+        replace(SIZES, **{name: value})
+    with pytest.raises(ValueError, match=r'`momentum`.*\[0, 1\).*1\.0'):  # it would forget nothing
+        replace(SIZES, momentum=1.0)

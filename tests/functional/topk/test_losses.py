@@ -58,28 +58,7 @@ def test_permutation_equivariant_and_shift_invariant(case, soft):
         assert_close(actual, (value, gradient), case, 1000)
 
 
-@pytest.mark.parametrize(
-    ('loss', 'dtype', 'rtol', 'atol'),
-    [
-        (hard_topk_loss, torch.float64, 0, 0),
-        (hard_topk_loss, torch.float32, 0, 0),
-        (smooth_topk_loss, torch.float64, 1e-12, 1e-13),
-        (smooth_topk_loss, torch.float32, 1e-5, 1e-6),
-    ],
-)
-@pytest.mark.usefixtures('each_arithmetic')
-def test_soft_labels_of_one_class_are_the_label(loss, dtype, rtol, atol):
-    for shape in ((9, 7), (2, 7, 3, 2)):
-        scores, target = scene(*shape, dtype=dtype)
-        for k in (1, 3, 6):
-            actual, expected = (
-                value_and_gradient(lambda s, t=t, k=k: loss(s, t, k, reduction='none'), scores)
-                for t in (one_hot(target, 7, dtype), target)
-            )
-            torch.testing.assert_close(actual, expected, rtol=rtol, atol=atol)
-
-
-def test_mixed_labels_have_the_mean_of_their_losses(case):
+def test_mixed_labels_have_the_mean_of_their_losses_and_in_their_gradient_the_losses(case):
     scores, first = scene(9, 7)
     second, lam = first.roll(1), torch.linspace(0, 1, 9).double()
     soft = lam[:, None] * one_hot(first, 7) + (1 - lam[:, None]) * one_hot(second, 7)
@@ -87,6 +66,10 @@ def test_mixed_labels_have_the_mean_of_their_losses(case):
         for k in (1, 3, 6):
             of_first, of_second = (case.loss(s, labels, k, reduction='none') for labels in (first, second))
             assert_close(case.loss(s, soft, k, reduction='none'), lam * of_first + (1 - lam) * of_second, case, 10)
+    scores, soft = scene(4, 6, soft=True)
+    gradient = torch.autograd.grad(case.loss(scores, soft.requires_grad_(), 2, reduction='sum'), soft)[0]
+    expected = [case.loss(scores, torch.full((4,), y), 2, reduction='none') for y in range(6)]
+    assert_close(gradient, torch.stack(expected, 1), case)
 
 
 @each_kind
@@ -103,23 +86,18 @@ def test_masked_classes_do_not_exist(case, soft):
 
 
 @each_kind
-def test_nothing_to_lose_where_all_labels_fit_into_the_set(loss, soft):
+def test_nothing_to_lose_where_all_labels_fit_into_the_set_and_a_masked_label_is_an_infinite_loss(loss, soft):
     scores = torch.full((2, 6), -INF).double()
     scores[0, :2] = normal(2)  # the second item has no labels at all
-    target = torch.tensor([1, 1])
+    target = one_hot(torch.tensor([1, 1]), 6) if soft else torch.tensor([1, 1])
     for k in (2, 3, 5):
-        value, gradient = value_and_gradient(lambda s, k=k: loss(s, one_hot(target, 6) if soft else target, k), scores)
+        value, gradient = value_and_gradient(lambda s, k=k: loss(s, target, k), scores)
         assert value.item() == 0
         assert gradient.eq(0).all()
-
-
-@each_kind
-def test_a_masked_label_is_an_infinite_loss(loss, soft):
-    scores, target = scene(2, 5)
-    scores[0, target[0]] = -INF
-    value, gradient = value_and_gradient(
-        lambda s: loss(s, one_hot(target, 5) if soft else target, 2, reduction='none'), scores
-    )
+    scores, labels = scene(2, 5)
+    scores[0, labels[0]] = -INF
+    target = one_hot(labels, 5) if soft else labels
+    value, gradient = value_and_gradient(lambda s: loss(s, target, 2, reduction='none'), scores)
     assert value[0] == INF
     assert value[1].isfinite()
     assert gradient.isfinite().all()
@@ -176,28 +154,6 @@ def test_nan_that_counts_is_not_hidden(loss, soft):
                 assert loss(scores, target, k).isnan()
 
 
-@each_kind
-def test_nothing_that_counts_is_an_attached_zero(loss, soft):
-    for shape in ((3, 5), (0, 5), (2, 5, 0), (2, 5, 3, 2, 2)):
-        scores, target = scene(*shape, soft=soft)
-        weight = torch.zeros(shape[0], *shape[2:])
-        for reduction in ('mean', 'sum', 'none'):
-            value, gradient = value_and_gradient(
-                lambda s, y=target, w=weight, r=reduction: loss(s, y, 2, weight=w, reduction=r), scores
-            )
-            assert value.shape == (weight.shape if reduction == 'none' else ())
-            assert value.eq(0).all()
-            assert gradient.eq(0).all()
-
-
-def test_the_gradient_of_soft_labels_is_the_losses_of_the_labels(case):
-    scores, soft = scene(4, 6, soft=True)
-    soft.requires_grad_()
-    gradient = torch.autograd.grad(case.loss(scores, soft, 2, reduction='sum'), soft)[0]
-    expected = [case.loss(scores, torch.full((4,), y), 2, reduction='none') for y in range(6)]
-    assert_close(gradient, torch.stack(expected, 1), case)
-
-
 S, T = torch.zeros(2, 4), torch.zeros(2, dtype=torch.long)
 
 
@@ -206,17 +162,9 @@ S, T = torch.zeros(2, 4), torch.zeros(2, dtype=torch.long)
     ('call', 'error', 'message'),
     [
         (lambda loss: loss(S, T, 0), ValueError, '`k`.*0'),
-        (lambda loss: loss(S, T, -1), ValueError, '`k`.*-1'),
-        (lambda loss: loss(S, T, 4), ValueError, '`k`.*4'),
         (lambda loss: loss(S, T), ValueError, '`k`.*5'),
-        (lambda loss: loss(S[:, :1], T, 1), ValueError, '`k`.*1'),
         (lambda loss: loss(S, T, 2.0), TypeError, r'`k`.*2\.0'),
-        (lambda loss: loss(S, T, True), TypeError, '`k`.*True'),
-        (lambda loss: loss(S, T, '2'), TypeError, "`k`.*'2'"),
         (lambda loss: loss(S, T, 2, margin=-0.1), ValueError, r'`margin`.*-0\.1'),
-        (lambda loss: loss(S, T, 2, margin=math.nan), ValueError, '`margin`.*nan'),
-        (lambda loss: loss(S, T, 2, margin=INF), ValueError, '`margin`.*inf'),
-        (lambda loss: loss(S, T, 2, margin=None), TypeError, '`margin`.*None'),
         (lambda loss: loss(S, T, 2, margin='1'), TypeError, "`margin`.*'1'"),
         (lambda loss: loss(S, T, 2, reduction='avg'), ValueError, "`reduction`.*'avg'"),
         (lambda loss: loss(S[0], T, 2), ValueError, r'`scores`.*\(4,\)'),

@@ -85,14 +85,6 @@ def test_cross_entropy_with_k_1_tau_1_and_no_margin(soft):
     torch.testing.assert_close(smooth_topk_loss(scores, target, 1, 1, 0), expected, rtol=1e-11, atol=0)
 
 
-@each_kind
-def test_a_temperature_scales_scores_and_margin(soft):
-    scores, target = scene(6, 9, soft=soft)
-    for tau in (0.1, 7):
-        expected = tau * smooth_topk_loss(scores / tau, target, 3, 1.0, 1 / tau)
-        torch.testing.assert_close(smooth_topk_loss(scores, target, 3, tau, 1.0), expected, rtol=1e-12, atol=0)
-
-
 @pytest.mark.parametrize('tau', [0.01, 0.3, 1, 10])
 @pytest.mark.parametrize('margin', [0, 1])
 def test_bounds_the_hard_loss(tau, margin):
@@ -156,7 +148,7 @@ def test_shifts_that_are_exact_change_nothing_in_float32():
 
 
 @each_kind
-def test_gradients_add_up_to_0_and_fall_on_the_label_alone(soft):
+def test_gradients_add_up_to_0_and_fall_on_the_label_alone_and_a_temperature_scales_scores_and_margin(soft):
     scores, target = scene(20, 9, soft=soft)
     for k in (1, 4, 8):
         _, gradient = value_and_gradient(lambda s, k=k: smooth_topk_loss(s, target, k, reduction='none'), scores)
@@ -165,6 +157,9 @@ def test_gradients_add_up_to_0_and_fall_on_the_label_alone(soft):
             own = one_hot(target, 9).bool()
             assert (gradient[own] < 0).all()
             assert (gradient[~own] > 0).all()
+    for tau in (0.1, 7):
+        expected = tau * smooth_topk_loss(scores / tau, target, 3, 1.0, 1 / tau)
+        torch.testing.assert_close(smooth_topk_loss(scores, target, 3, tau, 1.0), expected, rtol=1e-12, atol=0)
 
 
 @pytest.mark.parametrize('shape', [(3, 2), (3, 5), (2, 4, 2, 2)], ids=str)
@@ -183,17 +178,7 @@ def test_gradcheck_and_gradgradcheck(shape, soft):
             assert gradgradcheck(loss, scores, fast_mode=True)
 
 
-@pytest.mark.parametrize(
-    ('tau', 'error', 'actual'),
-    [
-        (0, ValueError, '0'),
-        (-1.0, ValueError, '-1'),
-        (math.nan, ValueError, 'nan'),
-        (math.inf, ValueError, 'inf'),
-        ('1', TypeError, "'1'"),
-        (True, TypeError, 'True'),
-    ],
-)
-def test_bad_temperature(tau, error, actual):
-    with pytest.raises(error, match=f'`tau`.*{actual}'):
+@pytest.mark.parametrize(('tau', 'error'), [(0, ValueError), (math.nan, ValueError), ('1', TypeError)])
+def test_bad_temperature(tau, error):
+    with pytest.raises(error, match=f'`tau`.*{tau!r}'):
         smooth_topk_loss(torch.zeros(2, 4), torch.zeros(2, dtype=torch.long), 2, tau)

@@ -1,11 +1,7 @@
 import pytest
 import torch
 
-from mmseg_nondecomp.metrics.functional._inputs import (
-    decided_classes,
-    decided_inputs,
-    probability_inputs,
-)
+from mmseg_nondecomp.metrics.functional._inputs import decided_classes, decided_inputs, probability_inputs
 
 TARGET = torch.zeros(2, 4, dtype=torch.long)
 
@@ -25,11 +21,8 @@ def test_probabilities_are_kept_and_logits_become_probabilities():
     torch.testing.assert_close(probability_inputs(one, TARGET, 1, None).scores[:, 0], one.sigmoid())
 
 
-def test_a_decided_label_that_is_no_class_is_none():
+def test_a_decided_label_that_is_no_class_is_none_and_a_single_class_is_decided_above_a_half():
     assert decided(torch.tensor([[0, 2, 7, 1]]), TARGET[:1], 3).tolist() == [[0, 2, 3, 1]]
-
-
-def test_a_single_class_is_decided_above_a_half():
     preds, target = torch.tensor([[0.2, 0.5, 0.7]]), torch.tensor([[0, 1, 1]])
     assert decided(preds, target, 1).tolist() == [[1, 1, 0]]  # 1 for none
     assert probability_inputs(preds, target, 1, None).target.tolist() == [[1, 0, 0]]
