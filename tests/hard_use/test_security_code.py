@@ -17,10 +17,7 @@ HARMLESS = ('re.compile', 'torch.compile', 'Config.fromfile')
 """The last runs a config, which is a program."""
 ALLOWED = {
     ('mmseg_nondecomp/checkpoints/_loading.py', 'pickle'): 'the name of an error',
-    (
-        'mmseg_nondecomp/checkpoints/_loading.py',
-        'torch.load',
-    ): "`weights_only` is True, torch's switches work",
+    ('mmseg_nondecomp/checkpoints/_loading.py', 'torch.load'): "`weights_only` is True, torch's switches work",
     ('mmseg_nondecomp/checkpoints/_loading.py', 'load_from_local'): 'is handed to MMEngine',
     ('mmseg_nondecomp/evaluation/_metrics_from_config.py', 'import_module'): 'a module that a config names',
     ('mmseg_nondecomp/checkpoints/_stand_ins.py', 'pickle'): 'the name of an error',
