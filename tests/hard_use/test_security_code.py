@@ -82,16 +82,8 @@ def test_it_would_be_found(source):
     ],
 )
 def test_ruff_finds_the_rest(line):
-    command = [
-        sys.executable,
-        '-m',
-        'ruff',
-        'check',
-        '--stdin-filename',
-        'mmseg_nondecomp/a.py',
-        '--output-format=json',
-        '-',
-    ]
+    options = ['--stdin-filename', 'mmseg_nondecomp/a.py', '--output-format=json', '-']
+    command = [sys.executable, '-m', 'ruff', 'check', *options]
     done = subprocess.run(command, input=line, capture_output=True, text=True, cwd=ROOT)
     assert '"code":"S' in done.stdout.replace(' ', '')
 

@@ -24,31 +24,12 @@ from mmseg_nondecomp.class_index import ClassIndex
 from mmseg_nondecomp.class_index._index import ImageClasses
 
 HOSTILE = [
-    '<script>alert(1)</script>',
-    '"><img src=x onerror=alert(1)>',
-    "' onmouseover='alert(1)",
-    '</pre></details></style><svg onload=alert(1)>',
-    'javascript:alert(1)',
-    '[click](javascript:alert(1))',
-    '![x](http://example.com/pixel.png)',
-    '<!-- table: x.json -->',
-    '&lt;b&gt; &#60;i&#62;',
-    'a | b || c',
-    'a\nb\n\n# c\n| d |\n| --- |',
-    '```\n<script>alert(1)</script>\n```',
-    '`code` **bold** _it_ ~~no~~',
-    'back\\slash\\| \\',
-    '$x$ and $\\frac{$',
-    '$\\undefined{$ 5 $',
-    '_hidden in legends',
-    '%s %(a)s {0} {a.__class__}',
-    '\x1b[31mred\x07',
-    '\u202egnp.exe',
-    '=cmd()|0',
-    'ß' * 300,
-    '🛰️',
-    ' ',
-    '\x00',
+    *('<script>alert(1)</script>', '"><img src=x onerror=alert(1)>', "' onmouseover='alert(1)"),
+    *('</pre></details></style><svg onload=alert(1)>', 'javascript:alert(1)', '[click](javascript:alert(1))'),
+    *('![x](http://example.com/pixel.png)', '<!-- table: x.json -->', '&lt;b&gt; &#60;i&#62;', 'a | b || c'),
+    *('a\nb\n\n# c\n| d |\n| --- |', '```\n<script>alert(1)</script>\n```', '`code` **bold** _it_ ~~no~~'),
+    *('back\\slash\\| \\', '$x$ and $\\frac{$', '$\\undefined{$ 5 $', '_hidden in legends'),
+    *('%s %(a)s {0} {a.__class__}', '\x1b[31mred\x07', '\u202egnp.exe', '=cmd()|0', 'ß' * 300, '🛰️', ' ', '\x00'),
 ]
 """Texts that are something else in HTML, Markdown, formulas of pictures, formats, terminals or spreadsheets."""
 

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from reproductions import s_classifiers, s_digits, s_sky
-from reproductions.catalogue import REPRODUCTIONS
 from reproductions.stacked_linear import StackedLinear
 from torchmetrics.functional.classification import binary_fbeta_score
 
@@ -267,8 +266,3 @@ class TestSky:
         assert 'A loss that is no number: none.' in done.found
         assert 'α = 0.01, projected in each iteration: ' in done.found
         assert len(done.figure.axes) == 6
-
-
-@pytest.mark.parametrize('name', ['s-classifiers', 's-digits', 's-sky'])
-def test_is_known_by_its_name(name):
-    assert callable(REPRODUCTIONS[name].run)

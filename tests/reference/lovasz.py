@@ -201,7 +201,7 @@ def hinge_objective(u: npt.ArrayLike, margins: npt.ArrayLike, foreground: npt.Ar
 
 
 def prox_by_quadratic_program(margins: npt.ArrayLike, foreground: npt.ArrayLike, lam: float) -> Array:
-    """Solve `min { t + lam/2 ||u - x||² : t >= v . u for all v in V }`, which is the proximal operator at `x`.
+    """Solve `min { t + lam/2 ||u - x||² : t >= v . u for all v in V }`, the proximal operator at `x`, for `P <= 6`.
 
     `V` has, for every ordering `π` and every `k <= P`, the gains of the first `k` steps, and 0 for the other pixels.
     The gains are non-negative. Hence `v . u <= Δ̄(max(u, 0))`, with equality for an ordering of decreasing `u` and the
@@ -212,14 +212,6 @@ def prox_by_quadratic_program(margins: npt.ArrayLike, foreground: npt.ArrayLike,
     nearest to `lam x`, and `α` minimises `||Σ α_v (v - lam x)||`. The sum of 1 needs no constraint: for `α = s β` with
     `Σ β = 1`, the penalised `||Σ α_v (v - lam x)||² + c² (Σ α - 1)²` depends on `β` only through the norm, times `s²`,
     and is thus minimised by the same `β`. This is a non-negative least squares problem, solved by active sets.
-
-    Args:
-        margins: The point `x` [P], of any sign; `P` is 6 at most, for the time it takes.
-        foreground: The set `δ` as bools [P].
-        lam: The parameter of the operator, positive.
-
-    Returns:
-        The minimiser `u` [P].
 
     Raises:
         RuntimeError: If the optimality condition `g . u = max over v of v . u` is missed.
@@ -301,14 +293,9 @@ def dataset_miou(
 ) -> np.longdouble:
     """Return the mean, over the classes with a union, of the IoU of the intersections and unions of all images.
 
-    Pixels with the ignored true label do not exist, whatever is predicted there. A mean over nothing is NaN. All of
-    this holds for the other metrics, too.
-
-    Args:
-        pred: Predicted labels [N, P]; one that is not a class is a miss.
-        target: True labels [N, P].
-        num_classes: Number of classes.
-        ignore_index: Label of the pixels that do not exist. It may be any number.
+    Labels are [N, P]. A predicted label that is not a class is a miss. Pixels with the ignored true label, which may be
+    any number, do not exist, whatever is predicted there. A mean over nothing is NaN. All of this holds for the other
+    metrics, too.
 
     Raises:
         ValueError: If the true label of a valid pixel is not one of the classes.
