@@ -31,13 +31,8 @@ def digits(monkeypatch):
 def sky(monkeypatch):
     """The experiment with few epochs, images and factors."""
     module = s_sky
-    arms = (
-        module.BASELINE,
-        module.Arm(1e-2),
-        module.Arm(1e-2, module.ALWAYS),
-        module.Arm(1e-2, module.NO_TAU),
-        module.Arm(1.0),
-    )
+    of_loss = (module.Arm(1e-2), module.Arm(1e-2, module.ALWAYS), module.Arm(1e-2, module.NO_TAU), module.Arm(1.0))
+    arms = (module.BASELINE, *of_loss)
     return shrunk(module, monkeypatch, N_EPOCHS=2, N_IMAGES=21, LAST=2, ARMS=arms)
 
 

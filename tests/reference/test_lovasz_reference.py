@@ -197,16 +197,12 @@ each_known_loss = pytest.mark.parametrize(('loss', 'of_class'), LOSSES.items())
 
 
 @each_known_loss
-def test_known_losses_of_classes(loss, of_class):
+def test_known_losses_of_classes_and_their_weighted_means(loss, of_class):
     for c in range(3):
         np.testing.assert_allclose(loss(PROBS, TARGET, classes=[c]), of_class[c], rtol=1e-15)
     np.testing.assert_allclose(loss(PROBS, TARGET), np.mean(of_class[:2]), rtol=1e-15)
     np.testing.assert_allclose(loss(PROBS, TARGET, classes='all'), np.mean(of_class), rtol=1e-15)
     np.testing.assert_allclose(loss(PROBS, TARGET, classes=[2, 0]), (of_class[2] + of_class[0]) / 2, rtol=1e-15)
-
-
-@each_known_loss
-def test_class_weights_make_a_weighted_mean_of_the_counted_classes(loss, of_class):
     weight = [3, 1, 4]
     expected = (3 * of_class[0] + of_class[1]) / 4
     np.testing.assert_allclose(loss(PROBS, TARGET, class_weight=weight), expected, rtol=1e-15)
@@ -443,14 +439,10 @@ def test_worst_images_are_counted_in_decimals():
     np.testing.assert_allclose(reference.worst_images_miou(pred, target, 2, 0.3), (7 / 4 + 1) / 8, rtol=1e-15)
 
 
-def test_metrics_of_nothing_are_nan():
+def test_metrics_of_nothing_are_nan_and_other_labels_are_refused():
     nothing = np.full((2, 3), 255)
     for metric in (reference.image_miou, reference.class_miou, reference.dataset_miou):
         assert np.isnan(metric(np.zeros_like(nothing), nothing, 3, 255))
-    assert np.isnan(reference.worst_images_miou(np.zeros_like(nothing), nothing, 3, 0.1, 255))
-
-
-def test_metrics_refuse_other_labels():
-    for metric in (reference.image_miou, reference.class_miou, reference.dataset_miou):
         with pytest.raises(ValueError, match='labels must be in'):
             metric(PRED, TRUE, 4)
+    assert np.isnan(reference.worst_images_miou(np.zeros_like(nothing), nothing, 3, 0.1, 255))

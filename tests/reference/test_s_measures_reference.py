@@ -235,14 +235,10 @@ def test_measures_of_known_decisions():
     assert reference.best_recall_at_precision(scores, labels, 0.9) == pytest.approx(2 / 3)
     assert reference.best_recall_at_precision(scores, labels, 0.75) == 1
     assert reference.best_recall_at_precision([1.0, 2.0], [1, 0], 0.9) == 0
+    assert reference.best_f_beta([1.0, 1.0, 0.0], [1, 0, 1]) == pytest.approx(4 / 5)  # a threshold keeps ties together
+    assert reference.best_precision_at_recall([1.0, 1.0, 0.0], [1, 0, 1], 0.5) == pytest.approx(2 / 3)
     assert reference.auc_roc(scores, labels) == pytest.approx(5 / 6)
     assert reference.auc_roc([1.0, 1.0], [1, 0]) == 0.5
-
-
-def test_thresholds_keep_ties_together():
-    scores, labels = [1.0, 1.0, 0.0], [1, 0, 1]
-    assert reference.best_f_beta(scores, labels) == pytest.approx(4 / 5)
-    assert reference.best_precision_at_recall(scores, labels, 0.5) == pytest.approx(2 / 3)
 
 
 def test_measures_equal_those_of_all_decisions():
