@@ -12,13 +12,8 @@ import mmseg_nondecomp
 PARTS = (3, 1, 4, 2)
 """Sizes of the shards of the processes."""
 DATA = (
-    'pixels, uneven',
-    'pixels, nothing valid on the last process',
-    'pixels, nothing valid',
-    'items, uneven',
-    'items, none on the first process',
-    'items, nothing valid on the last process',
-    'items, none',
+    *('pixels, uneven', 'pixels, nothing valid on the last process', 'pixels, nothing valid', 'items, uneven'),
+    *('items, none on the first process', 'items, nothing valid on the last process', 'items, none'),
 )
 BACKGROUND = ('items, background alone', 'items, background alone on the first process')
 """Labels of none of the classes, for losses with independent classes."""

@@ -95,12 +95,9 @@ def build_head(cfg: Config) -> torch.nn.Module:
 
 def samples(label: torch.Tensor) -> list[SegDataSample]:
     """Return labels [N, H, W] in the form of a data sample each."""
-    return [
-        SegDataSample(
-            gt_sem_seg=PixelData(data=item[None]), metainfo=dict(img_shape=item.shape, img_path=f'{index}.jpg')
-        )
-        for index, item in enumerate(label)
-    ]
+    metas = [dict(img_shape=item.shape, img_path=f'{index}.jpg') for index, item in enumerate(label)]
+    maps = [PixelData(data=item[None]) for item in label]
+    return [SegDataSample(gt_sem_seg=data, metainfo=meta) for data, meta in zip(maps, metas, strict=True)]
 
 
 def random_batch(
@@ -451,15 +448,10 @@ def test_ade20k_differs_from_the_stock_config_in_the_loss_alone(tmp_path: Path):
 
 def fake_image(folder: Path, height: int, width: int) -> dict:
     """Write a grey image of class 0 and return its entry in a data set."""
-    cv2.imwrite(str(folder / 'image.png'), np.full((height, width, 3), 128, np.uint8))
-    cv2.imwrite(str(folder / 'label.png'), np.zeros((height, width), np.uint8))
-    return dict(
-        img_path=str(folder / 'image.png'),
-        seg_map_path=str(folder / 'label.png'),
-        seg_fields=[],
-        reduce_zero_label=False,
-        label_map=None,
-    )
+    image, label = (str(folder / f'{name}.png') for name in ('image', 'label'))
+    cv2.imwrite(image, np.full((height, width, 3), 128, np.uint8))
+    cv2.imwrite(label, np.zeros((height, width), np.uint8))
+    return dict(img_path=image, seg_map_path=label, seg_fields=[], reduce_zero_label=False, label_map=None)
 
 
 @each(PAPER)

@@ -26,15 +26,10 @@ from sphinx.util.inventory import InventoryFile
 PROGRAMS = [page for page in PAGES if any(not is_config(block) for block in blocks(page, 'python'))]
 CONFIGS = configs_of(PAGES, ('mmseg', 'mmdet'))
 VALUES = re.compile(r'^\|.*\| *value *\|\n\|[-|]+\|\n((?:\|.*\|\n)+)', re.MULTILINE)
-PUBLIC = (
-    'mmseg_nondecomp',
-    'mmseg_nondecomp.functional',
-    'mmseg_nondecomp.metrics',
-    'mmseg_nondecomp.metrics.functional',
-    'mmseg_nondecomp.transforms',
-    'mmseg_nondecomp.datasets',
-    'mmseg_nondecomp.heads',
-)
+PUBLIC = [
+    f'mmseg_nondecomp{name}'
+    for name in ('', '.functional', '.metrics', '.metrics.functional', '.transforms', '.datasets', '.heads')
+]
 
 
 def each(paths):

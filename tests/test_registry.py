@@ -12,6 +12,7 @@ from mmengine.registry import DATA_SAMPLERS, EVALUATOR, HOOKS, METRICS, MODELS, 
 import mmseg_nondecomp
 from mmseg_nondecomp import registry
 
+MEAN = dict(m=dict(type='torchmetrics.MeanMetric'))
 HIDE_OPENMMLAB = """
     import sys
 
@@ -122,14 +123,7 @@ def test_imports_no_models_and_is_imported_by_its_dotted_name():
     ('registry', 'settings'),
     [
         ('HOOKS', dict(type='mmseg_nondecomp.TrainIoUHook')),
-        (
-            'METRICS',
-            dict(
-                type='mmseg_nondecomp.TorchMetricsEvaluator',
-                metrics=dict(m=dict(type='torchmetrics.MeanMetric')),
-                inputs=dict(m='labels'),
-            ),
-        ),
+        ('METRICS', dict(type='mmseg_nondecomp.TorchMetricsEvaluator', metrics=MEAN, inputs=dict(m='labels'))),
         ('TRANSFORMS', dict(type='mmseg_nondecomp.RandomCropOnClass', crop_size=8)),
     ],
 )

@@ -4,42 +4,24 @@ import struct
 
 import torch
 
-SHELL = [
-    *('os system', 'posix system', 'nt system', 'os popen', 'subprocess Popen', 'subprocess getoutput', 'pty spawn'),
-    *('builtins eval', 'builtins exec', '__builtin__ eval', 'builtins __import__', 'builtins compile', 'builtins open'),
-    *('importlib import_module', 'runpy run_path', 'runpy _run_code', 'code InteractiveInterpreter', 'timeit timeit'),
-    *('bdb Bdb', 'cProfile run', 'pdb run', 'doctest debug_script', 'types FunctionType', 'functools partial'),
-    *(
-        'operator methodcaller',
-        'operator attrgetter',
-        'ctypes CDLL',
-        'webbrowser open',
-        'asyncio create_subprocess_shell',
-    ),
-    *('os remove', 'os unlink', 'shutil rmtree', 'shutil copyfile', 'pathlib Path', 'tempfile mktemp', 'io FileIO'),
-    *('zipfile ZipFile', 'tarfile open', 'socket create_connection', 'urllib.request urlopen', 'logging FileHandler'),
-    *('pickle loads', '_pickle loads', 'marshal loads', 'dill loads', 'joblib load', 'shelve open', 'yaml load'),
-    *('numpy load', 'numpy fromfile', 'numpy memmap', 'numpy.core.multiarray _vec_string', 'cv2 imwrite'),
-    *('torch load', 'torch.hub load', 'torch.jit load', 'torch.storage _load_from_bytes', 'torch.serialization load'),
-    *(
-        'torch.utils.collect_env run',
-        'torch.utils.cpp_extension load',
-        'torch.ops load_library',
-        'torch.classes load_library',
-    ),
-    *(
-        'mmengine.config Config',
-        'mmengine.config.config Config',
-        'mmengine.fileio load',
-        'mmengine.registry.utils init_default_scope',
-    ),
-    *('mmengine.utils import_modules_from_strings', 'mmengine.registry Registry', 'mmengine.runner Runner'),
-    *(
-        'mmseg_nondecomp.checkpoints load_from_local',
-        'mmseg_nondecomp.checkpoints._stand_ins _get_function',
-        'mmseg_nondecomp checkpoints',
-    ),
-]
+SHELL = """
+os system, posix system, nt system, os popen, subprocess Popen, subprocess getoutput, pty spawn, builtins eval,
+builtins exec, __builtin__ eval, builtins __import__, builtins compile, builtins open, importlib import_module,
+runpy run_path, runpy _run_code, code InteractiveInterpreter, timeit timeit, bdb Bdb, cProfile run, pdb run,
+doctest debug_script, types FunctionType, functools partial, operator methodcaller, operator attrgetter,
+ctypes CDLL, webbrowser open, asyncio create_subprocess_shell, os remove, os unlink, shutil rmtree,
+shutil copyfile, pathlib Path, tempfile mktemp, io FileIO, zipfile ZipFile, tarfile open,
+socket create_connection, urllib.request urlopen, logging FileHandler, pickle loads, _pickle loads, marshal loads,
+dill loads, joblib load, shelve open, yaml load, numpy load, numpy fromfile, numpy memmap,
+numpy.core.multiarray _vec_string, cv2 imwrite, torch load, torch.hub load, torch.jit load,
+torch.storage _load_from_bytes, torch.serialization load, torch.utils.collect_env run,
+torch.utils.cpp_extension load, torch.ops load_library, torch.classes load_library, mmengine.config Config,
+mmengine.config.config Config, mmengine.fileio load, mmengine.registry.utils init_default_scope,
+mmengine.utils import_modules_from_strings, mmengine.registry Registry, mmengine.runner Runner,
+mmseg_nondecomp.checkpoints load_from_local, mmseg_nondecomp.checkpoints._stand_ins _get_function,
+mmseg_nondecomp checkpoints
+"""
+SHELL = [name.strip() for name in SHELL.split(',')]
 """Functions that run programs or access files, directly or indirectly: the module and the name in it."""
 
 

@@ -9,7 +9,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from mmseg_nondecomp.datasets import LongTailShapes
+
 NOBODY = 65534
+N_IMAGES = 4
+
+
+def scenes(root: Any, image_size: int = 48, **arguments: Any) -> LongTailShapes:
+    return LongTailShapes(data_root=str(root), num_images=N_IMAGES, image_size=image_size, **arguments)
 
 
 def start(action: Callable[[], Any]) -> int:

@@ -38,12 +38,8 @@ from comparison.job import Job  # noqa: E402
 from comparison.training import train_and_score  # noqa: E402
 
 MOMENTS = (
-    'random',
-    'half a checkpoint',
-    'between the two files',
-    'last_checkpoint is empty',
-    'half of the named one',
-    'the disk is full',
+    *('random', 'half a checkpoint', 'between the two files'),
+    *('last_checkpoint is empty', 'half of the named one', 'the disk is full'),
 )
 MOST_KILLS = 3
 CONFIG = """

@@ -5,16 +5,10 @@ from contextlib import nullcontext
 
 import class_stats as class_stats_tool
 import pytest
-from hard_use.hindrances import full_disk
+from hard_use.hindrances import N_IMAGES, full_disk, scenes
 
 from mmseg_nondecomp.class_index import index_classes
-from mmseg_nondecomp.datasets import LongTailShapes, long_tail_shapes
-
-N_IMAGES = 4
-
-
-def scenes(root):
-    return LongTailShapes(data_root=str(root), num_images=N_IMAGES, image_size=48)
+from mmseg_nondecomp.datasets import long_tail_shapes
 
 
 @pytest.fixture(scope='module')

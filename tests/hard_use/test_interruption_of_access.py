@@ -7,17 +7,13 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hard_use.hindrances import permissions_bind, start
+from hard_use.hindrances import permissions_bind, scenes, start
 
 from mmseg_nondecomp.class_index import _build, _cache, index_classes
 from mmseg_nondecomp.datasets import LongTailShapes
 
 N_PROCESSES = 8
 ANSWER = 'choose a `cache_dir`|Choose a `cache_dir`'
-
-
-def scenes(root, **arguments):
-    return LongTailShapes(data_root=str(root), num_images=4, image_size=48, **arguments)
 
 
 @pytest.fixture

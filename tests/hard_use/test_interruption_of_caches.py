@@ -8,17 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hard_use.hindrances import counted, die, killed, then_die
+from hard_use.hindrances import N_IMAGES, counted, die, killed, scenes, then_die
 
 from mmseg_nondecomp.class_index import ClassIndex, _annotations, index_classes
-from mmseg_nondecomp.datasets import LongTailShapes, long_tail_shapes
+from mmseg_nondecomp.datasets import long_tail_shapes
 
 N_RANDOM = 100
-N_IMAGES = 4
-
-
-def scenes(root, **arguments):
-    return LongTailShapes(data_root=str(root), num_images=N_IMAGES, image_size=32, **arguments)
 
 
 @pytest.fixture(scope='module')

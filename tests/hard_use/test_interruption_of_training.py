@@ -16,14 +16,9 @@ AGAIN = 'half of the named one'
 
 def trials(*arguments):
     """Run the script and return its trials."""
-    done = subprocess.run(
-        [sys.executable, str(SCRIPT), *map(str, arguments)],
-        env={**os.environ, 'OMP_NUM_THREADS': '1'},
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
+    command = [sys.executable, str(SCRIPT), *map(str, arguments)]
+    environment = {**os.environ, 'OMP_NUM_THREADS': '1'}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout)['trials']
 

@@ -15,12 +15,8 @@ SCALE = 2.0**16
 OVERFLOW = 3
 """The step whose gradient is infinite."""
 
-WAYS = [
-    ('in', dict()),
-    ('in', dict(cache_enabled=False)),
-    ('in a region without autocast', dict()),
-    ('in a region without autocast', dict(cache_enabled=False)),
-]
+REGIONS = ('in', 'in a region without autocast')
+WAYS = [(region, options) for region in REGIONS for options in (dict(), dict(cache_enabled=False))]
 
 
 class Network(nn.Sequential):

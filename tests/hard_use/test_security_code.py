@@ -17,10 +17,7 @@ HARMLESS = ('re.compile', 'torch.compile', 'Config.fromfile')
 """The last runs a config, which is a program."""
 ALLOWED = {
     ('mmseg_nondecomp/checkpoints/_loading.py', 'pickle'): 'the name of an error',
-    (
-        'mmseg_nondecomp/checkpoints/_loading.py',
-        'torch.load',
-    ): "`weights_only` is True, torch's switches work",
+    ('mmseg_nondecomp/checkpoints/_loading.py', 'torch.load'): "`weights_only` is True, torch's switches work",
     ('mmseg_nondecomp/checkpoints/_loading.py', 'load_from_local'): 'is handed to MMEngine',
     ('mmseg_nondecomp/evaluation/_metrics_from_config.py', 'import_module'): 'a module that a config names',
     ('mmseg_nondecomp/checkpoints/_stand_ins.py', 'pickle'): 'the name of an error',
@@ -85,16 +82,8 @@ def test_it_would_be_found(source):
     ],
 )
 def test_ruff_finds_the_rest(line):
-    command = [
-        sys.executable,
-        '-m',
-        'ruff',
-        'check',
-        '--stdin-filename',
-        'mmseg_nondecomp/a.py',
-        '--output-format=json',
-        '-',
-    ]
+    options = ['--stdin-filename', 'mmseg_nondecomp/a.py', '--output-format=json', '-']
+    command = [sys.executable, '-m', 'ruff', 'check', *options]
     done = subprocess.run(command, input=line, capture_output=True, text=True, cwd=ROOT)
     assert '"code":"S' in done.stdout.replace(' ', '')
 

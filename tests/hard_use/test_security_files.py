@@ -123,17 +123,8 @@ def test_a_label_map_that_is_none_is_named(folders, content):
 
 
 NAMES = [
-    '../../a',
-    '..',
-    'a\nb',
-    "'; touch canary; '",
-    '$(touch canary)',
-    '%s',
-    '~',
-    '-rf',
-    'a*b?[c]',
-    '\udcff',
-    'ä' * 80,
+    *('../../a', '..', 'a\nb', "'; touch canary; '", '$(touch canary)'),
+    *('%s', '~', '-rf', 'a*b?[c]', '\udcff', 'ä' * 80),
 ]
 
 

@@ -13,42 +13,23 @@ pytest.importorskip('mmengine')
 from class_advice import advise, head_lines, told
 from class_report import draw_long_tail, markdown, statistics
 from comparison.report import write_report
-from comparison.results import Comparison, Trained
-from comparison.watch import LAST, PICTURES
+from comparison.results import Comparison
 from fill_metafile import RESULTS, metafile, results_of
 from fill_tables import filled
 from markdown_it import MarkdownIt
 from mmengine.config import Config
+from written_training import write_training
 
 from mmseg_nondecomp.class_index import ClassIndex
 from mmseg_nondecomp.class_index._index import ImageClasses
 
 HOSTILE = [
-    '<script>alert(1)</script>',
-    '"><img src=x onerror=alert(1)>',
-    "' onmouseover='alert(1)",
-    '</pre></details></style><svg onload=alert(1)>',
-    'javascript:alert(1)',
-    '[click](javascript:alert(1))',
-    '![x](http://example.com/pixel.png)',
-    '<!-- table: x.json -->',
-    '&lt;b&gt; &#60;i&#62;',
-    'a | b || c',
-    'a\nb\n\n# c\n| d |\n| --- |',
-    '```\n<script>alert(1)</script>\n```',
-    '`code` **bold** _it_ ~~no~~',
-    'back\\slash\\| \\',
-    '$x$ and $\\frac{$',
-    '$\\undefined{$ 5 $',
-    '_hidden in legends',
-    '%s %(a)s {0} {a.__class__}',
-    '\x1b[31mred\x07',
-    '\u202egnp.exe',
-    '=cmd()|0',
-    'ß' * 300,
-    '🛰️',
-    ' ',
-    '\x00',
+    *('<script>alert(1)</script>', '"><img src=x onerror=alert(1)>', "' onmouseover='alert(1)"),
+    *('</pre></details></style><svg onload=alert(1)>', 'javascript:alert(1)', '[click](javascript:alert(1))'),
+    *('![x](http://example.com/pixel.png)', '<!-- table: x.json -->', '&lt;b&gt; &#60;i&#62;', 'a | b || c'),
+    *('a\nb\n\n# c\n| d |\n| --- |', '```\n<script>alert(1)</script>\n```', '`code` **bold** _it_ ~~no~~'),
+    *('back\\slash\\| \\', '$x$ and $\\frac{$', '$\\undefined{$ 5 $', '_hidden in legends'),
+    *('%s %(a)s {0} {a.__class__}', '\x1b[31mred\x07', '\u202egnp.exe', '=cmd()|0', 'ß' * 300, '🛰️', ' ', '\x00'),
 ]
 """Texts that are something else in HTML, Markdown, formulas of pictures, formats, terminals or spreadsheets."""
 
@@ -68,27 +49,8 @@ class Tags(HTMLParser):
 
 def training(folder, name, classes):
     """Write a finished training of a config and of classes with these names."""
-    folder.mkdir(parents=True)
-    rng = np.random.default_rng(len(folder.name))
-    areas = np.stack([rng.integers(1, 9, (3, 2)), np.full((3, 2), 10)], 1).astype(float)
-    pictures = rng.integers(0, 2, (3, 8, 8, 5), np.uint8)
-    np.savez(
-        folder / LAST,
-        areas=areas,
-        pixels=areas[:, 1].sum(0),
-        gallery=np.arange(3),
-        thumbnails=pictures,
-        shown=np.arange(2),
-        palette=np.array([[10, 20, 30], [200, 100, 0]], np.uint8),
-    )
-    np.savez(folder / PICTURES, **{'5': pictures[:2, :, :, 4], '10': pictures[:2, :, :, 3]})
-    (folder / 'config.py').write_text(f'# {name}', errors='replace')
-    index = (100 * areas[:, 0].sum(0) / areas[:, 1].sum(0)).tolist()
-    result = dict(config='config.py', name=name, schedule='short', seed=0, lr=None, starts=1)
-    result |= {'iterations': 10, 'seconds': 3.0, 'mIoU': sum(index) / 2, 'image mIoU': 50.0}
-    result |= dict(IoU=dict(zip(classes, index, strict=True)), pixels=dict(zip(classes, [30.0, 30.0], strict=True)))
-    result['curve'] = [{'iteration': i, 'data set': 5.0 * i, 'image': 4.0 * i} for i in (5, 10)]
-    return Trained(result, folder)
+    areas = np.stack([np.random.default_rng(len(folder.name)).integers(1, 9, (3, 2)), np.full((3, 2), 10)], 1)
+    return write_training(folder, areas, classes, dict(config='config.py', name=name), f'# {name}')
 
 
 def report(folder, names):

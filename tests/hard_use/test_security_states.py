@@ -55,19 +55,12 @@ def test_the_state_of_an_s_measure_loss_is_whole(part, name, change):
 
 
 @pytest.mark.parametrize(
-    'change',
-    [
-        lambda e: e['touched'].fill_(99),
-        lambda e: e['touched'].fill_(-1),
-        lambda e: e['ids'].fill_(0),
-        lambda e: e['calls'].fill_(-8),
-        lambda e: e['calls'].fill_(1 << 40),
-    ],
+    ('name', 'value'), [('touched', 99), ('touched', -1), ('ids', 0), ('calls', -8), ('calls', 1 << 40)]
 )
-def test_rows_of_examples_belong_together(change):
+def test_rows_of_examples_belong_together(name, value):
     loss = seen_by_a_loss()
     state = copy.deepcopy(loss.get_extra_state())
-    change(state['examples'])
+    state['examples'][name].fill_(value)
     with pytest.raises(ValueError, match='should belong together'):
         loss.set_extra_state(state)
 

@@ -9,19 +9,11 @@ from mmengine.dataset import InfiniteSampler
 from processes import a_free_port
 
 ROOT = Path(__file__).parents[2]
+LOADERS = [f'{part}_dataloader' for part in ('train', 'val', 'test')]
 TINY = [
-    'train_dataloader.dataset.num_images=8',
-    'val_dataloader.dataset.num_images=4',
-    'test_dataloader.dataset.num_images=4',
-    'test_dataloader.num_workers=0',
-    'test_dataloader.persistent_workers=False',
-    'train_dataloader.batch_size=2',
-    'train_dataloader.num_workers=0',
-    'train_dataloader.persistent_workers=False',
-    'val_dataloader.num_workers=0',
-    'val_dataloader.persistent_workers=False',
-    'default_hooks.logger.interval=1',
-    'randomness.seed=0',
+    *(f'{loader}.{option}' for loader in LOADERS for option in ('num_workers=0', 'persistent_workers=False')),
+    *(f'{loader}.dataset.num_images={n}' for loader, n in zip(LOADERS, (8, 4, 4), strict=True)),
+    *('train_dataloader.batch_size=2', 'default_hooks.logger.interval=1', 'randomness.seed=0'),
 ]
 
 
@@ -47,7 +39,7 @@ def scenes(tmp_path_factory):
 @pytest.fixture(scope='session')
 def command_of(scenes):
     """Return the command line of a script of tools/ on a few small images, without workers."""
-    data = [f'{part}_dataloader.dataset.data_root={scenes}' for part in ('train', 'val', 'test')]
+    data = [f'{loader}.dataset.data_root={scenes}' for loader in LOADERS]
 
     def command(script, *arguments, options=()):
         program = [sys.executable] if script.endswith('.py') else ['bash']

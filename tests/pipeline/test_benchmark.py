@@ -15,18 +15,8 @@ from benchmarks import busy, lmp, lovasz, lovasz_hinge, measure, overhead, peers
 from mmseg_nondecomp import losses, metrics, samplers
 
 NAMES = [
-    'ap',
-    'lmp',
-    'lovasz',
-    'lovasz-hinge',
-    'metric-updates',
-    'metrics',
-    'overhead',
-    's-measure',
-    'sampling',
-    'soft-iou',
-    'topk',
-    'zero-one',
+    *('ap', 'lmp', 'lovasz', 'lovasz-hinge', 'metric-updates', 'metrics', 'overhead', 's-measure'),
+    *('sampling', 'soft-iou', 'topk', 'zero-one'),
 ]
 COUNTED = ['launches', 'traffic']
 """Tried in tests/hard_use/test_launches.py and tests/hard_use/test_distributed_traffic.py."""
@@ -233,24 +223,13 @@ def test_a_row_has_all_sizes_and_gaps_where_a_candidate_was_not_timed():
     assert all('growth' not in row for row in single)
 
 
-@pytest.mark.parametrize(
-    ('value', 'text'),
-    [
-        (0.0123456, '0.0123'),
-        (1.5, '1.50'),
-        (12.34, '12.3'),
-        (1234.5, '1234'),
-        (0.0, '0'),
-        (7, '7'),
-        ('2 %', '2 %'),
-        (math.nan, 'nan'),
-    ],
-)
-def test_numbers_have_three_digits(value, text):
-    assert table.number(value) == text
+def test_numbers_have_three_digits():
+    values = [0.0123456, 1.5, 12.34, 1234.5, 0.0, 7, '2 %', math.nan]
+    assert [table.number(value) for value in values] == ['0.0123', '1.50', '12.3', '1234', '0', '7', '2 %', 'nan']
 
 
-def test_peers_that_are_not_installed_are_left_out(monkeypatch):
+def test_peers_that_are_not_installed_or_refuse_k_are_left_out(monkeypatch):
+    assert peers.difftopk_peer(10_000, 20) == {}, 'it looks at the 16 highest scores'
     for part in (peers, lovasz, lovasz_hinge, soft_iou, s_measure):
         if hasattr(part, 'find_spec'):
             monkeypatch.setattr(part, 'find_spec', lambda name: None)
@@ -258,20 +237,10 @@ def test_peers_that_are_not_installed_are_left_out(monkeypatch):
     assert peers.libauc_peer(3) == peers.difftopk_peer(100, 5) == {}
 
 
-def test_difftopk_is_left_out_where_it_refuses_k():
-    """It looks at the 16 highest scores."""
-    assert peers.difftopk_peer(10_000, 20) == {}
-
-
 def test_sorting_finds_the_weights_that_it_is_compared_with():
     values = torch.rand(2, 500, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 5
     ours = lmp.unsorted_weights(values, 1.3, 0.25)
     torch.testing.assert_close(lmp.sorted_weights(values, 1.3, 0.25), ours, rtol=1e-4, atol=1e-8)
-
-
-def of_images(name):
-    """Return the settings of kornia: each image is a set of its own, and all classes count."""
-    return dict(scope='image', classes='all') if 'kornia' in name else {}
 
 
 def test_peers_have_the_value_that_the_package_has():
@@ -281,11 +250,12 @@ def test_peers_have_the_value_that_the_package_has():
     softmax, hinge = lovasz.peers(), lovasz_hinge.peers()
     assert 'LovaszLoss of mmsegmentation' in softmax
     assert 'LovaszLoss of mmsegmentation' in hinge
-    for name, peer in softmax.items():
-        ours = losses.LovaszSoftmaxLoss(bins=None, **of_images(name))
-        torch.testing.assert_close(peer(logits / 3, target), ours(logits / 3, target))
-    for name, peer in hinge.items():
-        ours = losses.LovaszHingeLoss(bins=None, **of_images(name))
-        torch.testing.assert_close(peer(one_channel, foreground), ours(one_channel, foreground))
+    for found, kind, call in (
+        (softmax, losses.LovaszSoftmaxLoss, (logits / 3, target)),
+        (hinge, losses.LovaszHingeLoss, (one_channel, foreground)),
+    ):
+        for name, peer in found.items():
+            settings = dict(scope='image', classes='all') if 'kornia' in name else {}
+            torch.testing.assert_close(peer(*call), kind(bins=None, **settings)(*call))
     for peer in soft_iou.peers().values():
         torch.testing.assert_close(peer(logits, target), losses.SoftIoULoss()(logits, target), rtol=1e-4, atol=1e-5)

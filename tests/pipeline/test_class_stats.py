@@ -31,19 +31,10 @@ def shapes(scenes, tmp_path_factory):
     """The output of the tool for a few scenes, with a cache for the samplers."""
     folder = tmp_path_factory.mktemp('class_stats')
     options = [f'train_dataloader.dataset.data_root={scenes}', f'train_dataloader.dataset.num_images={NUM_IMAGES}']
-    command = [
-        sys.executable,
-        ROOT / 'tools' / 'class_stats.py',
-        CONFIG,
-        '--out',
-        folder,
-        '--cache-dir',
-        folder / 'cache',
-    ]
+    tool = [sys.executable, ROOT / 'tools' / 'class_stats.py', CONFIG, '--out', folder]
+    command = [*tool, '--cache-dir', folder / 'cache', '--cfg-options', *options]
     environment = {**os.environ, 'OMP_NUM_THREADS': '1'}
-    done = subprocess.run(
-        [*command, '--cfg-options', *options], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     (folder / 'printed.txt').write_text(done.stdout)
     return folder

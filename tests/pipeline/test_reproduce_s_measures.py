@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from reproductions import s_classifiers, s_digits, s_sky
-from reproductions.catalogue import REPRODUCTIONS
 from reproductions.stacked_linear import StackedLinear
 from torchmetrics.functional.classification import binary_fbeta_score
 
@@ -32,13 +31,8 @@ def digits(monkeypatch):
 def sky(monkeypatch):
     """The experiment with few epochs, images and factors."""
     module = s_sky
-    arms = (
-        module.BASELINE,
-        module.Arm(1e-2),
-        module.Arm(1e-2, module.ALWAYS),
-        module.Arm(1e-2, module.NO_TAU),
-        module.Arm(1.0),
-    )
+    of_loss = (module.Arm(1e-2), module.Arm(1e-2, module.ALWAYS), module.Arm(1e-2, module.NO_TAU), module.Arm(1.0))
+    arms = (module.BASELINE, *of_loss)
     return shrunk(module, monkeypatch, N_EPOCHS=2, N_IMAGES=21, LAST=2, ARMS=arms)
 
 
@@ -267,8 +261,3 @@ class TestSky:
         assert 'A loss that is no number: none.' in done.found
         assert 'α = 0.01, projected in each iteration: ' in done.found
         assert len(done.figure.axes) == 6
-
-
-@pytest.mark.parametrize('name', ['s-classifiers', 's-digits', 's-sky'])
-def test_is_known_by_its_name(name):
-    assert callable(REPRODUCTIONS[name].run)

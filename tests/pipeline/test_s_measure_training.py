@@ -29,29 +29,14 @@ CLASSES = dict(
     ]
 )
 HEAD = dict(type='SMeasureHead', in_channels=64, in_index=0, num_classes=16, dropout_ratio=0.0)
+PER_EXAMPLE = dict(norm_cfg=dict(type='BN'), loss_decode=dict(type='SMeasureLoss', per_example=True, loss_weight=1e-2))
+OF_SIZES = dict(loss_decode=dict(type='SMeasureLoss', measure='recall_at_precision', target=0.5, loss_weight=1e-2))
 MODELS = {
     'pixels of one class': dict(decode_head=BINARY),
     'pixels of each class': dict(decode_head=CLASSES),
     'size of one class': dict(auxiliary_head=dict(**HEAD, group='size', of_class=0, size_threshold='mean')),
-    'majority, per example': dict(
-        auxiliary_head=dict(
-            **HEAD,
-            size_threshold=0.02,
-            channels=4,
-            norm_cfg=dict(type='BN'),
-            loss_decode=dict(type='SMeasureLoss', per_example=True, loss_weight=1e-2),
-        )
-    ),
-    'sizes of each class': dict(
-        auxiliary_head=[
-            dict(
-                **HEAD,
-                group='classes',
-                size_threshold='mean',
-                loss_decode=dict(type='SMeasureLoss', measure='recall_at_precision', target=0.5, loss_weight=1e-2),
-            )
-        ]
-    ),
+    'majority, per example': dict(auxiliary_head=dict(**HEAD, **PER_EXAMPLE, size_threshold=0.02, channels=4)),
+    'sizes of each class': dict(auxiliary_head=[dict(**HEAD, **OF_SIZES, group='classes', size_threshold='mean')]),
 }
 LOOPS = {
     'iterations': dict(type='IterBasedTrainLoop', max_iters=6, val_interval=6),

@@ -49,14 +49,8 @@ def test_one_line_trains_a_stock_model(script, model, name, imports, logged, sce
     program, configs = SCRIPTS[script]
     config = tmp_path / 'mine.py'
     config.write_text(CONFIG.format(configs=configs, model=model, name=name, imports=imports, root=ROOT, scenes=scenes))
-    done = subprocess.run(
-        [sys.executable, program, config, '--work-dir', tmp_path / 'out'],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    command = [sys.executable, program, config, '--work-dir', tmp_path / 'out']
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     log = done.stdout + done.stderr
     assert done.returncode == 0, log[-3000:]
     assert f'decode.{logged.rsplit("_", 1)[0]}:' in log

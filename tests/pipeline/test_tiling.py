@@ -14,11 +14,8 @@ from PIL import Image
 
 CONFIG = 'configs/long_tail_shapes/tiny-unet_ce_lts.py'
 TILED = [
-    'model.type=TiledSegmentor',
-    'model.segmentor=EncoderDecoder',
-    'model.test_cfg.mode=slide',
-    'model.test_cfg.crop_size=(64,64)',
-    'model.test_cfg.stride=(40,40)',
+    *('model.type=TiledSegmentor', 'model.segmentor=EncoderDecoder', 'model.test_cfg.mode=slide'),
+    *('model.test_cfg.crop_size=(64,64)', 'model.test_cfg.stride=(40,40)'),
 ]
 
 

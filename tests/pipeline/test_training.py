@@ -11,11 +11,8 @@ LMP = 'configs/long_tail_shapes/tiny-unet_lmp_lts.py'
 
 
 def schedule(iters, every):
-    return [
-        f'train_cfg.max_iters={iters}',
-        f'train_cfg.val_interval={iters}',
-        f'default_hooks.checkpoint.interval={every}',
-    ]
+    loop = [f'train_cfg.{setting}={iters}' for setting in ('max_iters', 'val_interval')]
+    return [*loop, f'default_hooks.checkpoint.interval={every}']
 
 
 def weights(path):

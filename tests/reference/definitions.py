@@ -98,12 +98,7 @@ def lovasz_hinge(call: Call, **args: Any) -> np.longdouble:
 def soft_iou(call: Call, **args: Any) -> np.longdouble:
     """Return one minus the soft intersection over the soft union."""
     call, probs = _probabilities(call, bool(args.get('use_sigmoid')))
-
-    def of_class(p: Array, y: Array, w: Array) -> np.longdouble:
-        union = (w * np.maximum(p, y)).sum()
-        return np.longdouble(0) if union == 0 else 1 - (w * np.minimum(p, y)).sum() / union
-
-    return _class_average(of_class, probs, call, {'classes': 'present', 'scope': 'batch'} | args)
+    return _class_average(lovasz.soft_iou_of_class, probs, call, {'classes': 'present', 'scope': 'batch'} | args)
 
 
 def direct_ap(call: Call, **args: Any) -> np.longdouble:

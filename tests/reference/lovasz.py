@@ -5,7 +5,8 @@ pixels `M` are mispredicted is the set function
 
     Δ(M) = w(M) / w(δ ∪ M),    0/0 = 0,
 
-which is normalised, monotone and submodular. Its Lovász extension is computed twice, from two definitions that share
+which is normalised, monotone and submodular. Arguments are the errors `e >= 0`, the foreground as bools and the masses,
+1 if omitted, each [P]. Its Lovász extension is computed twice, from two definitions that share
 no step, and neither of them follows the errors from the largest to the smallest:
 
 * `lovasz_extension_by_orderings`: the extension of a submodular function is the support function of the base polytope,
@@ -27,6 +28,7 @@ Reference: Berman, Rannen Triki, Blaschko, "The Lovász-Softmax loss: A tractabl
 intersection-over-union measure in neural networks", CVPR 2018. Its equation numbers are used here.
 """
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -43,13 +45,7 @@ ClassLoss = Callable[[Array, Array, Array], np.longdouble]
 def jaccard_loss(
     mispredicted: npt.ArrayLike, foreground: npt.ArrayLike, mass: npt.ArrayLike | None = None
 ) -> np.longdouble:
-    """Evaluate the set function `Δ(M) = w(M) / w(δ ∪ M)` of equation (6), with `0/0 = 0`.
-
-    Args:
-        mispredicted: The set `M` as bools [P].
-        foreground: The set `δ` as bools [P].
-        mass: Masses `w >= 0` of the pixels [P]; 1 if omitted.
-    """
+    """Evaluate the set function `Δ(M) = w(M) / w(δ ∪ M)` of equation (6) for the set `M` as bools, with `0/0 = 0`."""
     mispredicted, foreground = np.asarray(mispredicted, bool), np.asarray(foreground, bool)
     w = _masses(mass, foreground.shape)
     union: np.longdouble = w[foreground | mispredicted].sum()
@@ -59,12 +55,7 @@ def jaccard_loss(
 def lovasz_extension_by_orderings(
     errors: npt.ArrayLike, foreground: npt.ArrayLike, mass: npt.ArrayLike | None = None
 ) -> tuple[np.longdouble, Array | None]:
-    """Return `max over π of Σ_i e_π(i) (Δ({π_1..π_i}) - Δ({π_1..π_i-1}))` over all `P!` orderings `π`.
-
-    Args:
-        errors: Errors of the pixels [P], non-negative; `P` is 8 at most, for the time it takes.
-        foreground: The set `δ` as bools [P].
-        mass: Masses of the pixels [P]; 1 if omitted.
+    """Return `max over π of Σ_i e_π(i) (Δ({π_1..π_i}) - Δ({π_1..π_i-1}))` over all `P!` orderings `π`, for `P <= 8`.
 
     Returns:
         The value, and the gradient [P] with respect to the errors, or None where the extension is not differentiable:
@@ -98,11 +89,7 @@ def lovasz_extension_by_levels(
     """Return the integral of `Δ({i: e_i >= t})` over `t >= 0`.
 
     The integrand is constant between two neighbouring errors, so that the integral is a sum over the distinct errors.
-
-    Args:
-        errors: Errors of the pixels [P], non-negative; the time is `O(P²)`.
-        foreground: The set `δ` as bools [P].
-        mass: Masses of the pixels [P]; 1 if omitted.
+    The time is `O(P²)`.
 
     Raises:
         ValueError: If an error is negative or NaN: the integral would miss it.
@@ -132,7 +119,8 @@ def lovasz_hinge(logits: npt.ArrayLike, target: npt.ArrayLike) -> np.longdouble:
     return lovasz_extension_by_levels(np.maximum(1 - np.where(foreground, logits, -logits), 0), foreground)
 
 
-def lovasz_softmax(
+def _class_average(
+    class_loss: ClassLoss,
     probs: npt.ArrayLike,
     target: npt.ArrayLike,
     classes: str | Sequence[int] = 'present',
@@ -141,15 +129,16 @@ def lovasz_softmax(
     class_weight: npt.ArrayLike | None = None,
     mass: npt.ArrayLike | None = None,
 ) -> np.longdouble:
-    """Return the Lovász-Softmax loss of equations (11) to (13), class by class.
+    """Return the mean of a loss over the classes of a set.
 
     A pixel exists if it has a mass and its label is not ignored. All pixels that exist form one set, or those of each
-    image do. The loss of a set is the weighted mean of its classes, `Σ w_c Δ̄_c(m(c)) / Σ w_c`, and the loss of several
-    sets is the mean over those that have a pixel and a positive sum of weights; it is 0 if there is none.
+    image do. The loss of a set is the weighted mean of its classes, `Σ w_c L_c / Σ w_c`, and the loss of several sets
+    is the mean over those that have a pixel and a positive sum of weights; it is 0 if there is none.
 
     Args:
+        class_loss: The loss `L_c` of the probabilities, the label probabilities and the masses of a class [P].
         probs: Probabilities [N, C, P].
-        target: Labels [N, P].
+        target: Labels [N, P], or label probabilities [N, C, P], of which none is ignored.
         classes: 'present' counts the classes whose foreground has mass in the set, 'all' counts every class of every
             set, and so does a list with those that it names.
         per_image: Whether each image is a set.
@@ -161,72 +150,12 @@ def lovasz_softmax(
         ValueError: If the label of a pixel that exists is not one of the `C` classes.
     """
     probs, target = np.asarray(probs, np.longdouble), np.asarray(target)
-    return _mean_over_sets(
-        lambda p, y, w: lovasz_extension_by_levels(np.abs(y - p), y == 1, w),
-        probs,
-        *_one_hot(target, probs.shape[1], ignore_index, _masses(mass, target.shape)),
-        classes,
-        per_image,
-        class_weight,
-    )
-
-
-def soft_iou(
-    probs: npt.ArrayLike,
-    target: npt.ArrayLike,
-    classes: str | Sequence[int] = 'present',
-    per_image: bool = False,
-    ignore_index: int | None = None,
-    class_weight: npt.ArrayLike | None = None,
-    mass: npt.ArrayLike | None = None,
-) -> np.longdouble:
-    """Return the mean over the classes of `1 - I/U`, where `I = Σ w min(p, y)` and `U = Σ w max(p, y)`.
-
-    For labels of 0 and 1 these are `I = Σ w p y` and `U = Σ w (p + y - p y)`. A class with `U = 0` loses nothing.
-
-    Args:
-        probs: Probabilities [N, C, P].
-        target: Labels [N, P], or label probabilities [N, C, P], of which none is ignored.
-        classes: As in `lovasz_softmax`; a class is present if `Σ w y > 0`.
-        per_image: As in `lovasz_softmax`.
-        ignore_index: As in `lovasz_softmax`; without effect on label probabilities.
-        class_weight: As in `lovasz_softmax`.
-        mass: As in `lovasz_softmax`.
-
-    Raises:
-        ValueError: If the label of a pixel that exists is not one of the `C` classes.
-    """
-    probs, target = np.asarray(probs, np.longdouble), np.asarray(target)
     N, C, P = probs.shape
-    w = _masses(mass, (N, P))
-    soft = target.ndim == 3
-    labels, w = (np.asarray(target, np.longdouble), w) if soft else _one_hot(target, C, ignore_index, w)
-    return _mean_over_sets(_soft_iou_of_class, probs, labels, w, classes, per_image, class_weight)
-
-
-def _soft_iou_of_class(p: Array, y: Array, w: Array) -> np.longdouble:
-    union: np.longdouble = (w * np.maximum(p, y)).sum()
-    return np.longdouble(0) if union == 0 else 1 - (w * np.minimum(p, y)).sum() / union
-
-
-def _one_hot(target: npt.NDArray, num_classes: int, ignore_index: int | None, mass: Array) -> tuple[Array, Array]:
-    """Return labels [N, P] as probabilities [N, C, P], and masses that are 0 where the label is ignored."""
-    if ignore_index is not None:
-        mass = np.where(target == ignore_index, 0, mass)
-    _check_labels(target[mass > 0], num_classes)
-    return (target[:, None, :] == np.arange(num_classes)[:, None]).astype(np.longdouble), mass
-
-
-def _mean_over_sets(
-    class_loss: ClassLoss,
-    probs: Array,
-    labels: Array,
-    mass: Array,
-    classes: str | Sequence[int],
-    per_image: bool,
-    class_weight: npt.ArrayLike | None,
-) -> np.longdouble:
-    N, C, P = probs.shape
+    mass, labels = _masses(mass, (N, P)), np.asarray(target, np.longdouble)
+    if target.ndim == 2:
+        mass = mass if ignore_index is None else np.where(target == ignore_index, 0, mass)
+        _check_labels(target[mass > 0], C)
+        labels = (target[:, None, :] == np.arange(C)[:, None]).astype(np.longdouble)
     if isinstance(classes, str) and classes not in ('present', 'all'):
         raise ValueError(f"classes must be 'present', 'all' or a list of classes, found {classes!r}")
     candidates = range(C) if isinstance(classes, str) else classes
@@ -248,6 +177,22 @@ def _mean_over_sets(
     return sum(losses, np.longdouble(0)) / max(1, len(losses))
 
 
+def _extension_of_class(p: Array, y: Array, w: Array) -> np.longdouble:
+    return lovasz_extension_by_levels(np.abs(y - p), y == 1, w)
+
+
+def soft_iou_of_class(p: Array, y: Array, w: Array) -> np.longdouble:
+    """Return `1 - I/U`, where `I = Σ w min(p, y)` and `U = Σ w max(p, y)`, and 0 where `U = 0`."""
+    union: np.longdouble = (w * np.maximum(p, y)).sum()
+    return np.longdouble(0) if union == 0 else 1 - (w * np.minimum(p, y)).sum() / union
+
+
+lovasz_softmax = functools.partial(_class_average, _extension_of_class)
+"""The Lovász-Softmax loss of equations (11) to (13), class by class. It takes labels, no label probabilities."""
+soft_iou = functools.partial(_class_average, soft_iou_of_class)
+"""The soft IoU. For labels of 0 and 1, `I = Σ w p y` and `U = Σ w (p + y - p y)`."""
+
+
 def hinge_objective(u: npt.ArrayLike, margins: npt.ArrayLike, foreground: npt.ArrayLike, lam: float) -> np.longdouble:
     """Return `Φ(u) = Δ̄(max(u, 0)) + lam/2 ||u - margins||²`, what the proximal operator minimises."""
     u, x = np.asarray(u, np.longdouble), np.asarray(margins, np.longdouble)
@@ -256,7 +201,7 @@ def hinge_objective(u: npt.ArrayLike, margins: npt.ArrayLike, foreground: npt.Ar
 
 
 def prox_by_quadratic_program(margins: npt.ArrayLike, foreground: npt.ArrayLike, lam: float) -> Array:
-    """Solve `min { t + lam/2 ||u - x||² : t >= v . u for all v in V }`, which is the proximal operator at `x`.
+    """Solve `min { t + lam/2 ||u - x||² : t >= v . u for all v in V }`, the proximal operator at `x`, for `P <= 6`.
 
     `V` has, for every ordering `π` and every `k <= P`, the gains of the first `k` steps, and 0 for the other pixels.
     The gains are non-negative. Hence `v . u <= Δ̄(max(u, 0))`, with equality for an ordering of decreasing `u` and the
@@ -267,14 +212,6 @@ def prox_by_quadratic_program(margins: npt.ArrayLike, foreground: npt.ArrayLike,
     nearest to `lam x`, and `α` minimises `||Σ α_v (v - lam x)||`. The sum of 1 needs no constraint: for `α = s β` with
     `Σ β = 1`, the penalised `||Σ α_v (v - lam x)||² + c² (Σ α - 1)²` depends on `β` only through the norm, times `s²`,
     and is thus minimised by the same `β`. This is a non-negative least squares problem, solved by active sets.
-
-    Args:
-        margins: The point `x` [P], of any sign; `P` is 6 at most, for the time it takes.
-        foreground: The set `δ` as bools [P].
-        lam: The parameter of the operator, positive.
-
-    Returns:
-        The minimiser `u` [P].
 
     Raises:
         RuntimeError: If the optimality condition `g . u = max over v of v . u` is missed.
@@ -324,12 +261,6 @@ def prox_optimality_gap(
 
     Scaling costs a gap in proportion to `||u - u*||`, not to its square: a `u` that is exact to 1e-14 is certified to
     about 1e-7 only.
-
-    Args:
-        u: Point to judge [P].
-        margins: The point `x` [P] of which it is to be the proximal point.
-        foreground: The set `δ` as bools [P].
-        lam: The parameter of the operator, positive.
     """
     u, x = np.asarray(u, np.longdouble), np.asarray(margins, np.longdouble)
     slope = lam * (x - u)
@@ -344,10 +275,6 @@ def polymatroid_scale(g: npt.ArrayLike, foreground: npt.ArrayLike) -> np.longdou
 
     Of all sets with `a` foreground and `b` background pixels, which have the same `Δ = 1 - (n - a) / (n + b)` for a
     foreground of `n` pixels, the one with the largest entries of `g` binds: `(P + 2)²/4` inequalities at most.
-
-    Args:
-        g: Non-negative numbers [P].
-        foreground: The set `δ` as bools [P].
     """
     g, foreground = _non_negative(g), np.asarray(foreground, bool)
     n = np.count_nonzero(foreground)
@@ -366,14 +293,9 @@ def dataset_miou(
 ) -> np.longdouble:
     """Return the mean, over the classes with a union, of the IoU of the intersections and unions of all images.
 
-    Pixels with the ignored true label do not exist, whatever is predicted there. A mean over nothing is NaN. All of
-    this holds for the other metrics, too.
-
-    Args:
-        pred: Predicted labels [N, P]; one that is not a class is a miss.
-        target: True labels [N, P].
-        num_classes: Number of classes.
-        ignore_index: Label of the pixels that do not exist. It may be any number.
+    Labels are [N, P]. A predicted label that is not a class is a miss. Pixels with the ignored true label, which may be
+    any number, do not exist, whatever is predicted there. A mean over nothing is NaN. All of this holds for the other
+    metrics, too.
 
     Raises:
         ValueError: If the true label of a valid pixel is not one of the classes.

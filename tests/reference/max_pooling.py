@@ -18,7 +18,7 @@ Two solvers that share no derivation are given, and a checker that needs neither
   so feasible weights that nearly attain one such bound are nearly optimal, whoever made them.
 
 Numbers are `numpy.longdouble` unless said otherwise. Losses are one-dimensional, finite and
-non-negative.
+non-negative; weights are in their order, and `m` need not be whole.
 
 Reference: Rota Bulò, Neuhold, Kontschieder, "Loss Max-Pooling for Semantic Image Segmentation",
 CVPR 2017.
@@ -88,11 +88,6 @@ def sorted_weights(losses: npt.ArrayLike, p: float, m: float) -> tuple[Array, np
       leave uniformly; if all losses are zero, this gives every pixel `1 / n`;
     * `1 < p < inf`: pixels without loss get 0, hence all of them if all losses are zero;
     * `p = inf`: every pixel gets `1 / n`, with or without loss.
-
-    Args:
-        losses: Losses of the `n` pixels.
-        p: Exponent of the norm, in `[1, inf]`.
-        m: Number of pixels to support at least, in `[1, n]`, not necessarily whole.
 
     Returns:
         The weights `w*`, in the order of the losses, and the value of equation (10).
@@ -164,14 +159,6 @@ def convex_weights(losses: npt.ArrayLike, p: float, m: float) -> Solution:
     with a multiplier `mu`: what is left, `max { w . l - mu/p sum(w^p) : 0 <= w <= tau }`, is
     solved pixel by pixel by `min(tau, (l / mu)^(1 / (p - 1)))`, and `mu` is found by bisection as
     the smallest for which the p-norm is not exceeded.
-
-    Args:
-        losses: Losses of the `n` pixels.
-        p: Exponent of the norm, in `[1, inf]`.
-        m: Number of pixels to support at least, in `[1, n]`, not necessarily whole.
-
-    Returns:
-        The primal point, the dual point and the gap between their values.
     """
     losses = np.asarray(losses, np.longdouble)
     if p == 1:
@@ -237,13 +224,7 @@ def _solve_by_bisection(losses: Array, p: float, m: float) -> tuple[Array, Array
 
 
 def dual_bound(losses: npt.ArrayLike, lam: npt.ArrayLike, p: float, m: float) -> np.longdouble:
-    """Return `tau sum(lam) + gamma ||l - lam||_q`, which no feasible weights exceed.
-
-    Args:
-        losses: Losses of the `n` pixels.
-        lam: Any non-negative numbers, one for every pixel.
-        p: Exponent of the norm, in `[1, inf]`.
-        m: Number of pixels to support at least, in `[1, n]`.
+    """Return `tau sum(lam) + gamma ||l - lam||_q` for `lam >= 0`, which no feasible weights exceed.
 
     Raises:
         ValueError: If `lam` has a negative entry: the bound would not hold.
@@ -262,12 +243,6 @@ def optimality_gap(losses: npt.ArrayLike, w: npt.ArrayLike, p: float, m: float) 
     The bound is the least of `dual_bound(losses, max(losses - alpha, 0), p, m)` over `alpha`, by
     golden-section search. It is an upper bound wherever the search stops, so a small gap of weights
     that pass `feasibility` proves that they are optimal. The weights take no part in the search.
-
-    Args:
-        losses: Losses of the `n` pixels.
-        w: Weights to judge, in the order of the losses.
-        p: Exponent of the norm, in `[1, inf]`.
-        m: Number of pixels to support at least, in `[1, n]`.
 
     Returns:
         `(bound - w . l) / bound`, and 0 if all losses are zero. It is negative, beyond rounding,

@@ -57,12 +57,7 @@ Array = npt.NDArray[np.float64]
 
 
 def project(tau: Sequence[Any], eps: Any) -> tuple[list[Fraction], Fraction]:
-    """Return the nearest point of `C`, exactly, by trying all faces; n is 10 at most, for the time it takes.
-
-    Args:
-        tau: The numbers [n], fractions or floats.
-        eps: Their bound.
-    """
+    """Return the point of `C` nearest to numbers and their bound, exactly, by trying all faces, for `n <= 10`."""
     tau, eps = [Fraction(t) for t in tau], Fraction(eps)
     best: tuple[Fraction, list[Fraction], Fraction] | None = None
     for tied in itertools.product((False, True), repeat=len(tau)):
@@ -79,12 +74,7 @@ def project(tau: Sequence[Any], eps: Any) -> tuple[list[Fraction], Fraction]:
 
 
 def project_onto_generators(tau: npt.ArrayLike, eps: float) -> tuple[Array, float]:
-    """Return the nearest point of `C` by non-negative least squares, to about 1e-14 of the largest number.
-
-    Args:
-        tau: The numbers [n].
-        eps: Their bound.
-    """
+    """Return the nearest point of `C` by non-negative least squares, to about 1e-14 of the largest number."""
     x = np.append(np.asarray(tau, np.float64), eps)
     scale = np.abs(x).max() or 1.0
     generators = -np.eye(x.size)

@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from reference import lovasz as reference
 
@@ -63,14 +62,6 @@ def one_hot(labels, num_classes):
 )
 def test_known_jaccard_loss(mispredicted, foreground, mass, expected):
     np.testing.assert_allclose(reference.jaccard_loss(mispredicted, foreground, mass), expected, rtol=1e-15)
-
-
-def test_jaccard_loss_is_one_minus_the_iou_of_the_prediction():
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        pred, true = rng.integers(0, 2, (2, 9)).astype(bool)
-        iou = np.count_nonzero(pred & true) / max(1, np.count_nonzero(pred | true))
-        assert reference.jaccard_loss(pred != true, true) == pytest.approx(1 - iou if (pred | true).any() else 0)
 
 
 @each_foreground
@@ -170,24 +161,6 @@ def test_extension_is_convex_monotone_and_homogeneous(family, mass):
         assert extension(start) <= start.max()
 
 
-@each_foreground
-@pytest.mark.parametrize('n', [1, 2, 7, 2000])
-def test_a_wholly_wrong_prediction_loses_1(foreground, n):
-    rng = np.random.default_rng(0)
-    delta = FOREGROUNDS[foreground](rng, n)
-    assert reference.lovasz_extension_by_levels(np.ones(n), delta) == 1
-    assert reference.lovasz_extension_by_levels(np.ones(n), delta, rng.random(n)) == 1
-
-
-def test_mass_counts_a_pixel_several_times():
-    rng = np.random.default_rng(0)
-    for P in (1, 4, 30):
-        errors, delta, times = rng.random(P), rng.random(P) < 0.5, rng.integers(0, 4, P)
-        repeated = reference.lovasz_extension_by_levels(np.repeat(errors, times), np.repeat(delta, times))
-        weighted = reference.lovasz_extension_by_levels(errors, delta, times)
-        np.testing.assert_allclose(weighted, repeated, rtol=1e-16)
-
-
 @pytest.mark.parametrize('errors', [[0.5, -0.1], [0.5, np.nan]], ids=str)
 def test_errors_that_are_not_errors_are_refused(errors):
     for extension in (reference.lovasz_extension_by_levels, reference.lovasz_extension_by_orderings):
@@ -207,11 +180,8 @@ def test_errors_that_are_not_errors_are_refused(errors):
 )
 def test_known_hinge(logits, target, expected):
     np.testing.assert_allclose(reference.lovasz_hinge(logits, target), expected, rtol=1e-15)
-
-
-def test_hinge_refuses_other_labels():
     with pytest.raises(ValueError, match='0 or 1'):
-        reference.lovasz_hinge([0.5, 0.5], [1, -1])
+        reference.lovasz_hinge(logits, [-1] * len(logits))
 
 
 # The errors of class 0 are those of 'fg, bg, fg' above; those of class 1 are 0.9 and 0 in the background and 0.4 in the
@@ -227,16 +197,12 @@ each_known_loss = pytest.mark.parametrize(('loss', 'of_class'), LOSSES.items())
 
 
 @each_known_loss
-def test_known_losses_of_classes(loss, of_class):
+def test_known_losses_of_classes_and_their_weighted_means(loss, of_class):
     for c in range(3):
         np.testing.assert_allclose(loss(PROBS, TARGET, classes=[c]), of_class[c], rtol=1e-15)
     np.testing.assert_allclose(loss(PROBS, TARGET), np.mean(of_class[:2]), rtol=1e-15)
     np.testing.assert_allclose(loss(PROBS, TARGET, classes='all'), np.mean(of_class), rtol=1e-15)
     np.testing.assert_allclose(loss(PROBS, TARGET, classes=[2, 0]), (of_class[2] + of_class[0]) / 2, rtol=1e-15)
-
-
-@each_known_loss
-def test_class_weights_make_a_weighted_mean_of_the_counted_classes(loss, of_class):
     weight = [3, 1, 4]
     expected = (3 * of_class[0] + of_class[1]) / 4
     np.testing.assert_allclose(loss(PROBS, TARGET, class_weight=weight), expected, rtol=1e-15)
@@ -332,16 +298,6 @@ def test_invalid_labels_and_classes_are_refused(loss):
         loss(PROBS, TARGET, classes='absent')
 
 
-def test_soft_iou_of_hard_labels_is_the_ratio_of_products():
-    rng = np.random.default_rng(0)
-    probs, target = scene(rng)
-    y = one_hot(target, 4)
-    axes = (0, 2)
-    iou = (probs * y).sum(axes) / (probs + y - probs * y).sum(axes)
-    np.testing.assert_allclose(reference.soft_iou(probs, target), (1 - iou).mean(), rtol=1e-14)
-    assert reference.soft_iou(probs, target, mass=rng.random(target.shape)) != reference.soft_iou(probs, target)
-
-
 def test_soft_iou_of_soft_labels():
     probs = np.array([[[0.8, 0.3], [0.2, 0.7], [0, 0]]])
     labels = np.array([[[0.5, 0.6], [0.5, 0.4], [0, 0]]])
@@ -426,61 +382,6 @@ def test_gap_bounds_the_excess_and_the_distance(lam):
             assert ((u - best) ** 2).sum() <= 2 * gap / lam + 1e-14
 
 
-@each_lam
-def test_no_neighbour_has_a_lower_objective(lam):
-    rng = np.random.default_rng(1)
-    for margins, foreground in proximal_problems(6):
-        u = reference.prox_by_quadratic_program(margins, foreground, lam)
-        least = reference.hinge_objective(u, margins, foreground, lam)
-        for size in (1e-3, 1e-1, 10):
-            for _ in range(10):
-                neighbour = u + size * rng.standard_normal(6)
-                assert reference.hinge_objective(neighbour, margins, foreground, lam) > least
-
-
-@pytest.mark.parametrize('lam', [0.5, 2])
-def test_generic_solver_finds_the_same_proximal_point(lam):
-    """SLSQP on the epigraph over the orderings, where slacks `s >= max(u, 0)` stand for the errors."""
-    P = 3
-    for margins, foreground in proximal_problems(P, seed=2):
-        vertices = []
-        for order in itertools.permutations(range(P)):
-            sets = [np.isin(np.arange(P), order[:k]) for k in range(P + 1)]
-            vertices.append(np.empty(P))
-            vertices[-1][list(order)] = np.diff([float(reference.jaccard_loss(M, foreground)) for M in sets])
-        zero, one = np.zeros((P, P)), np.eye(P)
-        rows = np.vstack(  # of u, s and t
-            [
-                np.hstack([np.zeros((len(vertices), P)), -np.array(vertices), np.ones((len(vertices), 1))]),
-                np.hstack([-one, one, np.zeros((P, 1))]),
-                np.hstack([zero, one, np.zeros((P, 1))]),
-            ]
-        )
-        result = minimize(
-            lambda z, x=margins: z[-1] + lam / 2 * ((z[:P] - x) ** 2).sum(),
-            np.concatenate([margins, np.maximum(margins, 0), [np.abs(margins).max()]]),
-            jac=lambda z, x=margins: np.concatenate([lam * (z[:P] - x), np.zeros(P), [1]]),
-            constraints={'type': 'ineq', 'fun': lambda z, rows=rows: rows @ z, 'jac': lambda z, rows=rows: rows},
-            method='SLSQP',
-            options={'ftol': 1e-14, 'maxiter': 300},
-        )
-        u = reference.prox_by_quadratic_program(margins, foreground, lam)
-        np.testing.assert_allclose(result.x[:P], u, rtol=0, atol=1e-6)
-        np.testing.assert_allclose(
-            result.fun, float(reference.hinge_objective(u, margins, foreground, lam)), rtol=0, atol=1e-10
-        )
-
-
-@each_lam
-def test_negative_margins_stay_and_others_move_towards_zero(lam):
-    for margins, foreground in proximal_problems(6):
-        u = reference.prox_by_quadratic_program(margins, foreground, lam)
-        np.testing.assert_allclose(u[margins <= 0], margins[margins <= 0], rtol=0, atol=1e-13)
-        assert (u >= np.minimum(margins, 0) - 1e-13).all()
-        assert (u <= margins + 1e-13).all()
-        assert np.abs(u - margins).max() > 1e-4
-
-
 def test_limits_of_lam():
     for margins, foreground in proximal_problems(6):
         u = reference.prox_by_quadratic_program(margins, foreground, 1e6)
@@ -538,24 +439,10 @@ def test_worst_images_are_counted_in_decimals():
     np.testing.assert_allclose(reference.worst_images_miou(pred, target, 2, 0.3), (7 / 4 + 1) / 8, rtol=1e-15)
 
 
-def test_metrics_of_nothing_are_nan():
+def test_metrics_of_nothing_are_nan_and_other_labels_are_refused():
     nothing = np.full((2, 3), 255)
     for metric in (reference.image_miou, reference.class_miou, reference.dataset_miou):
         assert np.isnan(metric(np.zeros_like(nothing), nothing, 3, 255))
-    assert np.isnan(reference.worst_images_miou(np.zeros_like(nothing), nothing, 3, 0.1, 255))
-
-
-def test_metrics_of_one_image_agree():
-    rng = np.random.default_rng(0)
-    pred, target = rng.integers(0, 4, (2, 1, 30))
-    expected = reference.dataset_miou(pred, target, 4)
-    assert 0 < expected < 1
-    for metric in (reference.image_miou, reference.class_miou):
-        assert metric(pred, target, 4) == expected
-    assert reference.worst_images_miou(pred, target, 4, 0.01) == expected
-
-
-def test_metrics_refuse_other_labels():
-    for metric in (reference.image_miou, reference.class_miou, reference.dataset_miou):
         with pytest.raises(ValueError, match='labels must be in'):
             metric(PRED, TRUE, 4)
+    assert np.isnan(reference.worst_images_miou(np.zeros_like(nothing), nothing, 3, 0.1, 255))

@@ -4,7 +4,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
 
 from .max_pooling import convex_weights, dual_bound, feasibility, optimality_gap, radii, sorted_weights
 
@@ -55,6 +54,7 @@ def test_oracles_agree_and_are_optimal(family: str, p: float, n: int) -> None:
         assert_feasible(w, p, m)
         assert abs(optimality_gap(losses, w, p, m)) <= 1e-12
         np.testing.assert_allclose(w @ losses, value, rtol=1e-15)
+        assert losses.mean(dtype=np.longdouble) * (1 - 1e-14) <= value <= losses.max() * (1 + 1e-14)
 
         solution = convex_weights(losses, p, m)
         assert_feasible(solution.w, p, m)
@@ -62,41 +62,6 @@ def test_oracles_agree_and_are_optimal(family: str, p: float, n: int) -> None:
         np.testing.assert_allclose(solution.value, value, rtol=1e-10)
         if 1 < p < np.inf:
             np.testing.assert_allclose(solution.w, w, rtol=1e-9, atol=1e-10 * w.max())
-
-
-@each_family
-@pytest.mark.parametrize('p', [1, 1.1, 1.3, 1.7, 2, 4])
-@pytest.mark.parametrize('n', [2, 3, 16])  # from 17 on, its linear algebra starts threads
-def test_generic_solver_finds_the_same_value(family: str, p: float, n: int) -> None:
-    losses = make_losses(family, n)
-    if not losses.any():
-        return
-    m = 0.31 * n + 0.5
-    _, tau = radii(n, p, m)
-    _, value = sorted_weights(losses, p, m)
-    objective = np.asarray(losses / losses.max(), np.float64)
-    starts = np.random.default_rng(0).uniform(0.1, 0.9, size=(3, n))
-    values = []
-    for start in starts:
-        result = minimize(
-            lambda v: -v @ objective,
-            start,
-            jac=lambda v: -objective,
-            bounds=[(0, 1)] * n,
-            constraints={
-                'type': 'ineq',
-                'fun': lambda v: m - (np.clip(v, 0, 1) ** p).sum(),
-                'jac': lambda v: -p * np.clip(v, 0, 1) ** (p - 1),
-            },
-            method='SLSQP',
-            options={'ftol': 1e-13, 'maxiter': 200},
-        )
-        w = tau * np.clip(result.x, 0, 1)
-        w /= max(1, 1 + feasibility(w, p, m)[0])
-        assert_feasible(w, p, m)
-        values.append(w @ losses)
-    assert max(values) <= value * (1 + 1e-14)
-    assert max(values) >= value * (1 - 1e-6)
 
 
 @pytest.mark.parametrize(
@@ -131,27 +96,21 @@ def test_any_multipliers_bound_the_value(family: str, p: float) -> None:
     for scale in (0, 1e-3, 1, 2):
         lam = scale * losses * rng.random(n)
         assert dual_bound(losses, lam, p, m) >= value * (1 - 1e-14)
-
-
-def test_negative_multipliers_are_refused() -> None:
     with pytest.raises(ValueError, match='non-negative'):
-        dual_bound([1.0, 2.0], [0.5, -0.1], 2, 1.5)
+        dual_bound(losses, np.full(n, -0.1), p, m)
 
 
 @pytest.mark.parametrize('p', [1, 1.00002, 1.1, 1.7, 2, 4, 20])
 @pytest.mark.parametrize('family', ['uniform', 'cross_entropy', 'half_zeros', 'float16'])
-def test_uniform_weights_are_rejected(family: str, p: float) -> None:
+def test_feasible_but_suboptimal_weights_are_rejected(family: str, p: float) -> None:
     n, m = 20, 6.2
+    losses = make_losses(family, n)
+    w, value = sorted_weights(losses, p, m)
     uniform = np.full(n, 1 / n)
     assert_feasible(uniform, p, m)
-    assert optimality_gap(make_losses(family, n), uniform, p, m) > 1e-3
-
-
-@pytest.mark.parametrize('p', [1, 1.00002, 1.1, 1.7, 2, 4, 20])
-def test_feasible_but_suboptimal_weights_are_rejected(p: float) -> None:
-    n, m = 20, 6.2
-    losses = make_losses('cross_entropy', n)
-    w, value = sorted_weights(losses, p, m)
+    assert optimality_gap(losses, uniform, p, m) > 1e-3
+    if family != 'cross_entropy':  # Others have gaps below the limit.
+        return
 
     swapped = w.copy()
     swapped[[losses.argmax(), losses.argmin()]] = w[[losses.argmin(), losses.argmax()]]
@@ -185,16 +144,6 @@ def test_feasibility_is_exact_for_extreme_exponents(p: float, n: int) -> None:
     assert p_norm_excess == pytest.approx(0, abs=1e-14)
     assert largest_excess == pytest.approx(0, abs=1e-14)
     assert smallest == 1 / n
-
-
-@each_family
-@each_exponent
-def test_value_is_between_mean_and_maximum(family: str, p: float) -> None:
-    losses = make_losses(family, 20)
-    for m in pixel_counts(20):
-        _, value = sorted_weights(losses, p, m)
-        assert losses.mean(dtype=np.longdouble) * (1 - 1e-14) <= value
-        assert value <= losses.max() * (1 + 1e-14)
 
 
 @pytest.mark.parametrize('m', [1.0, 2.5, 6.2, 19.75])

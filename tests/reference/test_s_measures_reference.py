@@ -171,61 +171,17 @@ def test_the_program_with_sums_has_the_same_value(beta, seed):
 
 @each_problem
 @each_seed
-def test_strong_duality(measure, kwargs, seed):
+def test_strong_duality_and_feasibility(measure, kwargs, seed):
     pos, neg = data(seed)
     program = reference.solve_lp(pos, neg, measure, **kwargs)
+    assert reference.rate_violation(program.tau, program.phi, measure, kwargs.get('target')) <= TOLERANCE
+    assert (program.tau <= np.minimum(program.epsilon, pos @ program.w) + TOLERANCE).all()
+    assert (program.phi >= np.maximum(0, program.epsilon + neg @ program.w) - TOLERANCE).all()
     value, missed = reference.dual_value(pos, neg, program, measure, **kwargs)
     assert missed <= TOLERANCE
     assert value == pytest.approx(program.objective, abs=TOLERANCE)
     if measure == 'f_beta':
         assert program.mu == pytest.approx(program.objective, abs=TOLERANCE)
-
-
-@each_problem
-@each_seed
-def test_feasible_and_complementary(measure, kwargs, seed):
-    pos, neg = data(seed)
-    program = reference.solve_lp(pos, neg, measure, **kwargs)
-    s_pos, s_neg, target = pos @ program.w, neg @ program.w, kwargs.get('target')
-    violation = reference.rate_violation(program.tau, program.phi, measure, target)
-    assert violation <= TOLERANCE
-    assert (program.tau <= np.minimum(program.epsilon, s_pos) + TOLERANCE).all()
-    assert (program.phi >= np.maximum(0, program.epsilon + s_neg) - TOLERANCE).all()
-
-    price_tau, price_phi = reference.prices(program.mu, measure, target)
-    assert program.mu * violation == pytest.approx(0, abs=TOLERANCE)
-    for multiplier, slack in (
-        (program.lam, s_pos - program.tau),
-        (price_tau - program.lam, program.epsilon - program.tau),
-        (program.nu, program.phi - program.epsilon - s_neg),
-        (price_phi - program.nu, program.phi),
-    ):
-        np.testing.assert_allclose(multiplier * slack, 0, atol=TOLERANCE)
-
-
-@each_problem
-def test_no_feasible_point_is_better(measure, kwargs):
-    """Of weights beside the best, with the best τ and φ that they allow; f_beta is free in its scale."""
-    pos, neg = data(0)
-    program = reference.solve_lp(pos, neg, measure, **kwargs)
-    rng = np.random.default_rng(0)
-    n_feasible = 0
-    for size in np.repeat([0.0, 1e-3, 0.1, 1.0], 30):
-        w = (1 + size) * program.w + size * rng.normal(size=program.w.size)
-        epsilon = program.epsilon * (1 + size * rng.random() if measure == 'f_beta' else 1)
-        tau, phi = np.minimum(epsilon, pos @ w), np.maximum(0, epsilon + neg @ w)
-        if measure == 'f_beta':
-            if tau.mean() <= 0:
-                continue
-            epsilon, phi = epsilon / tau.mean(), phi / tau.mean()
-            objective = kwargs['beta'] ** 2 * epsilon + phi.sum() / len(pos)
-        else:
-            if reference.rate_violation(tau, phi, measure, kwargs['target']) > 0:
-                continue
-            objective = phi.sum() / len(pos) if measure == 'precision_at_recall' else 1 - tau.mean()
-        n_feasible += 1
-        assert objective >= program.objective - TOLERANCE
-    assert n_feasible > 10
 
 
 @each_problem
@@ -279,14 +235,10 @@ def test_measures_of_known_decisions():
     assert reference.best_recall_at_precision(scores, labels, 0.9) == pytest.approx(2 / 3)
     assert reference.best_recall_at_precision(scores, labels, 0.75) == 1
     assert reference.best_recall_at_precision([1.0, 2.0], [1, 0], 0.9) == 0
+    assert reference.best_f_beta([1.0, 1.0, 0.0], [1, 0, 1]) == pytest.approx(4 / 5)  # a threshold keeps ties together
+    assert reference.best_precision_at_recall([1.0, 1.0, 0.0], [1, 0, 1], 0.5) == pytest.approx(2 / 3)
     assert reference.auc_roc(scores, labels) == pytest.approx(5 / 6)
     assert reference.auc_roc([1.0, 1.0], [1, 0]) == 0.5
-
-
-def test_thresholds_keep_ties_together():
-    scores, labels = [1.0, 1.0, 0.0], [1, 0, 1]
-    assert reference.best_f_beta(scores, labels) == pytest.approx(4 / 5)
-    assert reference.best_precision_at_recall(scores, labels, 0.5) == pytest.approx(2 / 3)
 
 
 def test_measures_equal_those_of_all_decisions():

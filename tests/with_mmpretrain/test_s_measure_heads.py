@@ -78,29 +78,15 @@ class Features(torch.nn.Module):
 
 
 def test_a_runner_trains_to_the_recall(tmp_path):
-    model = MODELS.build(
-        dict(
-            type='ImageClassifier',
-            backbone=Features(),
-            head=dict(
-                type='LinearClsHead',
-                num_classes=2,
-                in_channels=CHANNELS,
-                loss=dict(type='SMeasureLoss', measure='precision_at_recall', target=0.9),
-            ),
-        )
-    )
+    of_recall = dict(type='LinearClsHead', num_classes=2, in_channels=CHANNELS)
+    of_recall['loss'] = dict(type='SMeasureLoss', measure='precision_at_recall', target=0.9)
+    model = MODELS.build(dict(type='ImageClassifier', backbone=Features(), head=of_recall))
     model.data_preprocessor = BaseDataPreprocessor()  # features are no images
+    loader = dict(dataset=Points(), batch_size=100, collate_fn=dict(type='default_collate'), num_workers=0)
     runner = Runner(
         model=model,
         work_dir=str(tmp_path),
-        train_dataloader=dict(
-            dataset=Points(),
-            batch_size=100,
-            sampler=dict(type='InfiniteSampler', shuffle=True),
-            collate_fn=dict(type='default_collate'),
-            num_workers=0,
-        ),
+        train_dataloader=dict(loader, sampler=dict(type='InfiniteSampler', shuffle=True)),
         train_cfg=dict(type='IterBasedTrainLoop', max_iters=600),
         param_scheduler=dict(type='LinearLR', start_factor=1.0, end_factor=0.01, by_epoch=False, begin=0, end=600),
         optim_wrapper=dict(optimizer=dict(type='Adam', lr=3e-2)),

@@ -72,21 +72,10 @@ class Crops(torch.nn.Module):
 
 
 def test_test_time_augmentation_averages_marginals():
-    tta = MODELS.build(
-        dict(
-            type='AverageClsScoreTTA',
-            module=dict(
-                type='ImageClassifier',
-                backbone=Crops(),
-                head=dict(
-                    type='TopKClsHead',
-                    num_classes=N_CLASSES,
-                    in_channels=N_FEATURES,
-                    loss=dict(type='SmoothTopKLoss', k=3, tau=0.1),
-                ),
-            ),
-        )
-    )
+    averaged = dict(type='TopKClsHead', num_classes=N_CLASSES, in_channels=N_FEATURES)
+    averaged['loss'] = dict(type='SmoothTopKLoss', k=3, tau=0.1)
+    module = dict(type='ImageClassifier', backbone=Crops(), head=averaged)
+    tta = MODELS.build(dict(type='AverageClsScoreTTA', module=module))
     tta.module.data_preprocessor = BaseDataPreprocessor()  # features are no images
     crops = [torch.randn(2, N_FEATURES, generator=torch.Generator().manual_seed(i)) for i in range(10)]
     with torch.no_grad():
