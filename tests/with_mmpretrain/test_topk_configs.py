@@ -25,8 +25,8 @@ from mmpretrain.registry import METRICS
 from shipped_configs import CONFIGS, differences, each, load
 
 from mmseg_nondecomp import SmoothTopKLoss
-from mmseg_nondecomp.transforms._cifar100 import CLASSES, cifar100_groups
 from mmseg_nondecomp.datasets.grouped_shapes import GROUPS
+from mmseg_nondecomp.transforms._cifar100 import CLASSES, cifar100_groups
 
 FOLDERS = ('cifar100', 'imagenet', 'grouped_shapes')
 ALL = sorted(path for folder in FOLDERS for path in (CONFIGS / folder).glob('*.py'))
