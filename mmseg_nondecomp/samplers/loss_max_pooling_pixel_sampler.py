@@ -38,7 +38,7 @@ class LossMaxPoolingPixelSampler:
 
     @torch.no_grad()
     def sample(self, seg_logit: Tensor, seg_label: Tensor) -> Tensor:
-        """The weights [N, H, W] for logits [N, C, H, W] and labels [N, 1, H, W]."""
+        """Return the weights [N, H, W] for logits [N, C, H, W] and labels [N, 1, H, W]."""
         label = seg_label.squeeze(1).long()
         ignored = self.context.ignore_index
         valid = torch.ones_like(label, dtype=torch.bool) if ignored is None else label != ignored

@@ -16,8 +16,8 @@ from benchmarks.draws import drawing, indexing
 from benchmarks.measure import training_step
 from benchmarks.scenes import half_trained, shape_label, sizes
 from mmseg_nondecomp import ClassIndex
-from mmseg_nondecomp.class_index._index import ImageClasses
 from mmseg_nondecomp.class_index._annotations import classes_of_label_map
+from mmseg_nondecomp.class_index._index import ImageClasses
 from mmseg_nondecomp.functional._averaging import count_decisions
 
 
