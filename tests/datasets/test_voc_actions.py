@@ -162,7 +162,7 @@ DOWNLOAD = 'Download VOCtrainval_11-May-2012.tar .* VOCdevkit/VOC2012, with Imag
             f'phoning_trainval.txt is .*{DOWNLOAD}',
         ),
         (lambda root: annotation(root).unlink(), FileNotFoundError, f'{KEY[0]}.xml is missing. {DOWNLOAD}'),
-        (lambda root: action_list(root, 'walking').write_text(''), ValueError, 'walking_.* name people. Found none'),
+        (lambda root: action_list(root, 'walking').write_text('\n'), ValueError, 'walking_.* name people. Found none'),
     ],
     ids=['folder', 'list', 'annotation', 'people'],
 )

@@ -43,6 +43,13 @@ class TestMMSegmentation:
         assert_close(found[SCORES], (logits.softmax(1), target.squeeze(1)))
         assert_close(found[LOGITS], (logits, target.squeeze(1)))
 
+    def test_first_images(self):
+        samples, logits, target = self.samples()
+        [batch] = batches_of(samples, {LABELS, LOGITS})
+        assert batch.first(1).size == 1
+        expected = {LABELS: (logits[:1].argmax(1), target[:1, 0]), LOGITS: (logits[:1], target[:1, 0])}
+        assert_close(batch.first(1).inputs, expected)
+
     def test_logits_are_not_touched_for_labels(self):
         samples, _, _ = self.samples()
         for sample in samples:
