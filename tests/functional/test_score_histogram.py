@@ -162,23 +162,16 @@ def test_each_problem_has_its_own_counts_and_those_of_parts_add_up(measure):
     assert torch.equal(values, torch.cat(alone))
 
 
-def test_limits_of_average_precision():
-    scores, target = items()
-    values = [
-        average_precisions(counts_of(*case)).item()
-        for case in ((0 * scores, target), (scores, 0 * target), (scores, 0 * target + 1), (scores[:0], target[:0]))
-    ]
-    assert values == [pytest.approx(target.double().mean().item()), 0, 1, 0]
-    assert average_precisions(counts_of(scores, target, valid=torch.zeros_like(target, dtype=torch.bool))) == 0
-
-
-def test_limits_of_the_area():
+def test_limits_of_average_precision_and_of_the_area():
     scores, target = torch.tensor([3.0, 1.0, 1.0, -2.0, 0.5]), torch.tensor([1, 1, 0, 0, 1])
     assert areas_under_roc(counts_of(scores, target)).item() == pytest.approx((2 + 1.5 + 1) / 6)
     scores, target = torch.arange(5).double(), torch.tensor([0, 0, 0, 1, 1])
     cases = (scores, target), (-scores, target), (0 * scores, target), (scores, 0 * target), (scores, 0 * target + 1)
-    values = [areas_under_roc(counts_of(*case)).item() for case in (*cases, (scores[:0], target[:0]))]
-    assert values == [1, 0, 0.5, 0, 0, 0]
+    counts = [counts_of(*case) for case in (*cases, (scores[:0], target[:0]))]
+    assert [areas_under_roc(each).item() for each in counts] == [1, 0, 0.5, 0, 0, 0]
+    precisions = [average_precisions(each).item() for each in counts]
+    assert precisions == pytest.approx([1, (1 / 4 + 2 / 5) / 2, 2 / 5, 0, 1, 0])
+    assert average_precisions(counts_of(scores, target, valid=torch.zeros_like(target, dtype=torch.bool))) == 0
     scores, target = items(n=300)
     area, other = (areas_under_roc(counts_of(scores, t)).item() for t in (target, 1 - target))
     assert area + other == pytest.approx(1, rel=1e-14)
