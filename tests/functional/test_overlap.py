@@ -1,5 +1,7 @@
 """Theorems of the soft Jaccard loss alone; those of all Jaccard losses are in `test_jaccard_losses`."""
 
+import functools
+
 import numpy as np
 import pytest
 import torch
@@ -82,3 +84,28 @@ def test_gradcheck(n_classes, soft):
         assert torch.autograd.gradcheck(
             lambda x, settings=settings: soft_iou(activate(x), target, **settings), logits, eps=1e-5
         )
+
+
+@pytest.mark.parametrize('soft', [False, True])
+@per_image_or_not
+def test_weighted_errors_give_the_tversky_index(soft, per_image):
+    logits, target = scene(4)
+    probs, target = logits.softmax(1), soft_labels(4) if soft else target
+    for alpha, beta in [(0.5, 0.5), (0.3, 0.7), (2, 1), (0, 1), (1, 0)]:
+        of_class = functools.partial(reference.soft_iou_of_class, alpha=alpha, beta=beta)
+        expected = reference._class_average(of_class, probs, target, 'all', per_image)
+        actual = soft_iou(probs, target, 'all', per_image, alpha=alpha, beta=beta)
+        assert actual.item() == pytest.approx(float(expected), rel=1e-12)
+
+
+def test_weights_of_one_half_give_the_dice_loss():
+    logits, target = scene(4)
+    probs, y = logits.softmax(1), one_hot(target, 4).double()
+    dice = 1 - (2 * (probs * y).sum((0, 2)) / (probs + y).sum((0, 2))).mean()
+    assert soft_iou(probs, target, alpha=0.5, beta=0.5).item() == pytest.approx(dice.item(), rel=1e-12)
+
+
+@pytest.mark.parametrize(('alpha', 'beta'), [(-1, 1), (1, float('inf')), (float('nan'), 1), (0, 0)])
+def test_weights_are_finite_and_not_negative_or_both_zero(alpha, beta):
+    with pytest.raises(ValueError, match=r'`alpha`|`beta`'):
+        soft_iou(torch.tensor([[0.5, 0.5]]), torch.tensor([0]), alpha=alpha, beta=beta)

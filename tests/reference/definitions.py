@@ -5,6 +5,7 @@ counts. `DEFINITIONS` has the value of each loss for such a call and its argumen
 `allowed` how far from it a loss may be.
 """
 
+import functools
 import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -96,9 +97,15 @@ def lovasz_hinge(call: Call, **args: Any) -> np.longdouble:
 
 
 def soft_iou(call: Call, **args: Any) -> np.longdouble:
-    """Return one minus the soft intersection over the soft union."""
+    """Return one minus the soft Tversky index: with weights of 1, the soft intersection over the soft union."""
     call, probs = _probabilities(call, bool(args.get('use_sigmoid')))
-    return _class_average(lovasz.soft_iou_of_class, probs, call, {'classes': 'present', 'scope': 'batch'} | args)
+    weights = {name: args[name] for name in ('alpha', 'beta') if name in args}
+    return _class_average(
+        functools.partial(lovasz.soft_iou_of_class, **weights),
+        probs,
+        call,
+        {'classes': 'present', 'scope': 'batch'} | args,
+    )
 
 
 def direct_ap(call: Call, **args: Any) -> np.longdouble:

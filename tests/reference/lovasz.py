@@ -181,10 +181,14 @@ def _extension_of_class(p: Array, y: Array, w: Array) -> np.longdouble:
     return lovasz_extension_by_levels(np.abs(y - p), y == 1, w)
 
 
-def soft_iou_of_class(p: Array, y: Array, w: Array) -> np.longdouble:
-    """Return `1 - I/U`, where `I = Σ w min(p, y)` and `U = Σ w max(p, y)`, and 0 where `U = 0`."""
-    union: np.longdouble = (w * np.maximum(p, y)).sum()
-    return np.longdouble(0) if union == 0 else 1 - (w * np.minimum(p, y)).sum() / union
+def soft_iou_of_class(p: Array, y: Array, w: Array, alpha: float = 1, beta: float = 1) -> np.longdouble:
+    """Return `(α FP + β FN) / (TP + α FP + β FN)`, and 0 where that is 0 / 0.
+
+    `TP = Σ w min(p, y)`, `FP = Σ w max(p - y, 0)` and `FN = Σ w max(y - p, 0)`. With weights of 1 it is `1 - I/U`.
+    """
+    errors = alpha * (w * np.maximum(p - y, 0)).sum() + beta * (w * np.maximum(y - p, 0)).sum()
+    total: np.longdouble = (w * np.minimum(p, y)).sum() + errors
+    return np.longdouble(0) if total == 0 else errors / total
 
 
 lovasz_softmax = functools.partial(_class_average, _extension_of_class)
