@@ -99,13 +99,8 @@ def lovasz_hinge(call: Call, **args: Any) -> np.longdouble:
 def soft_iou(call: Call, **args: Any) -> np.longdouble:
     """Return one minus the soft Tversky index: with weights of 1, the soft intersection over the soft union."""
     call, probs = _probabilities(call, bool(args.get('use_sigmoid')))
-    weights = {name: args[name] for name in ('alpha', 'beta') if name in args}
-    return _class_average(
-        functools.partial(lovasz.soft_iou_of_class, **weights),
-        probs,
-        call,
-        {'classes': 'present', 'scope': 'batch'} | args,
-    )
+    of_class = functools.partial(lovasz.soft_iou_of_class, alpha=args.get('alpha', 1), beta=args.get('beta', 1))
+    return _class_average(of_class, probs, call, {'classes': 'present', 'scope': 'batch'} | args)
 
 
 def direct_ap(call: Call, **args: Any) -> np.longdouble:
