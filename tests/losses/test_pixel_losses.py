@@ -52,6 +52,10 @@ def test_cross_entropy_by_definition(shape):
     log_probability = logits.log_softmax(1).movedim(1, -1)
     expected = -log_probability.gather(-1, labels.where(valid, 0)[..., None])[..., 0]
     torch.testing.assert_close(losses_of(cross_entropy, logits, labels), expected.where(valid, 0))
+    one = logits[:, :1]  # a channel alone is the logit of a sigmoid
+    two = torch.cat([torch.zeros_like(one), one], 1)
+    found, expected = (losses_of(cross_entropy, pred, labels.clamp(max=1)) for pred in (one, two))
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize('n_channels', [1, 3])
