@@ -1,9 +1,9 @@
 r"""Losses and measures of classes from counts, and their average over classes and sets.
 
-Histograms of scores stand for a ranking in constant memory. Scores may be probabilities or logits, of any size. Cells
+Histograms of scores stand for a ranking in constant memory. Scores may be probabilities or logits, of any size. Bins
 are equally wide in :math:`\operatorname{asinh}(s / \delta) + \operatorname{asinh}((s - 1) / \delta)` with
 :math:`\delta = 10^{-7}`: finer towards 0 and 1, where most probabilities are, and far from there of a width in
-proportion to the score. With 65 536 cells it is 2e-10 at 0 and at 1, 0.0006 at a half, and a thousandth of scores
+proportion to the score. With 65 536 bins it is 2e-10 at 0 and at 1, 0.0006 at a half, and a thousandth of scores
 above 10.
 """
 
@@ -15,8 +15,8 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional._inputs import Classes, check_class_weight
 
-WIDTH = 1e-7  # distance from 0 and 1 down to which cells become finer
-LARGEST = 1e9  # scores beyond this share a cell, and so do those below its opposite
+WIDTH = 1e-7  # distance from 0 and 1 down to which bins become finer
+LARGEST = 1e9  # scores beyond this share a bin, and so do those below its opposite
 
 
 class ClassLosses(NamedTuple):
@@ -98,24 +98,24 @@ def confusion_matrix(decided: Tensor, target: Tensor, n_classes: int) -> Tensor:
     return counts.scatter_add_(0, pair, (label == target).long().flatten()).view(n_classes, n_classes)
 
 
-def score_cells(scores: Tensor, bins: int) -> Tensor:
-    """Return the cell of each score, int64 from 0 to bins - 1 in the order of the scores.
+def score_bins(scores: Tensor, bins: int) -> Tensor:
+    """Return the bin of each score, int64 from 0 to bins - 1 in the order of the scores.
 
-    NaN and infinity have no order: their cell is ``bins``. Masked scores, -infinity, share the lowest cell.
+    NaN and infinity have no order: their bin is ``bins``. Masked scores, -infinity, share the lowest bin.
     """
     scores = scores.double()
     place = (scores / WIDTH).asinh() + ((scores - 1) / WIDTH).asinh()
     end = 2 * math.asinh(LARGEST / WIDTH)
-    cells = ((place / end + 1) * (bins / 2)).clamp(0, bins - 1)
-    return torch.where(scores < torch.inf, cells, bins).long()
+    place = ((place / end + 1) * (bins / 2)).clamp(0, bins - 1)
+    return torch.where(scores < torch.inf, place, bins).long()
 
 
 def count_scores(scores: Tensor, is_positive: Tensor, valid: Tensor, bins: int) -> Tensor:
-    """Return the number of negatives and of positives in each cell, int64 of shape [K, 2, bins + 1], for scores [K, n].
+    """Return the number of negatives and of positives in each bin, int64 of shape [K, 2, bins + 1], for scores [K, n].
 
-    The masks of positives and of items that count are [K, n], too. The last cell is for scores without an order.
+    The masks of positives and of items that count are [K, n], too. The last bin is for scores without an order.
     """
-    place = score_cells(scores, bins) + is_positive * (bins + 1)
+    place = score_bins(scores, bins) + is_positive * (bins + 1)
     counts = torch.zeros(len(scores), 2 * (bins + 1), dtype=torch.long, device=scores.device)
     return counts.scatter_add_(1, place, valid.long()).unflatten(1, (2, bins + 1))
 
@@ -123,12 +123,12 @@ def count_scores(scores: Tensor, is_positive: Tensor, valid: Tensor, bins: int) 
 def average_precisions(counts: Tensor) -> Tensor:
     """Return the average precision of each problem, float64 of shape [K], from counts [K, 2, T + 1].
 
-    The items of a cell are ties. It is 0 for a problem without positives, NaN for one with a score without an order.
+    The items of a bin are ties. It is 0 for a problem without positives, NaN for one with a score without an order.
     """
-    of_cell = counts[:, 1, :-1].flip(1)
+    of_bin = counts[:, 1, :-1].flip(1)
     negatives, positives = counts[:, :, :-1].flip(2).cumsum(2).unbind(1)
     precision = positives.double() / (positives + negatives).clamp(min=1)
-    average = (precision * of_cell).sum(1) / of_cell.sum(1).clamp(min=1)
+    average = (precision * of_bin).sum(1) / of_bin.sum(1).clamp(min=1)
     return torch.where((counts[:, :, -1] > 0).any(1), torch.nan, average)
 
 

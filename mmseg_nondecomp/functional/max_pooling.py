@@ -46,7 +46,7 @@ NEWTON_STEPS = 5
 an integer need five for the last 1e-6."""
 
 LARGEST_EXPONENT = 7  # largest exponent for which powers of float32 numbers, and their sums, are in range of float64
-N_CELLS = 2040  # number of cells of the non-negative finite float32 numbers: they agree in exponent and 3 mantissa bits
+N_BINS = 2040  # number of bins of the non-negative finite float32 numbers: they agree in exponent and 3 mantissa bits
 SMALLEST = 1e-300  # a positive number to divide by instead of 0
 
 
@@ -185,11 +185,11 @@ def _upper_bound(losses: Tensor, q: float, m: Tensor, reduce: Reduce) -> Tensor:
 
     It is the largest of the linear pieces' roots in :math:`t = \alpha^{-q}`, one for each number they are rounded to.
     """
-    ends = torch.arange((1 << 20) - 1, N_CELLS << 20, 1 << 20, dtype=torch.int32, device=losses.device)
-    cells = (losses.view(torch.int32) >> 20).long()
-    counts = torch.zeros(len(losses), N_CELLS, dtype=torch.int32, device=losses.device)
+    ends = torch.arange((1 << 20) - 1, N_BINS << 20, 1 << 20, dtype=torch.int32, device=losses.device)
+    place = (losses.view(torch.int32) >> 20).long()
+    counts = torch.zeros(len(losses), N_BINS, dtype=torch.int32, device=losses.device)
     one = torch.ones((), dtype=torch.int32, device=losses.device)
-    counts = reduce(counts.scatter_add_(1, cells, one.expand_as(cells)))
+    counts = reduce(counts.scatter_add_(1, place, one.expand_as(place)))
     tails = counts * ends.view(torch.float32).double().pow(q)
     tails = tails.log_().logcumsumexp(1).exp_().clamp_(min=SMALLEST)  # a deterministic cumsum, on CUDA too
     up_to = counts.cumsum(1)

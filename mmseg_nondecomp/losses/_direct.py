@@ -7,7 +7,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.functional._averaging import ClassLosses, class_average, count_scores, score_cells
+from mmseg_nondecomp.functional._averaging import ClassLosses, class_average, count_scores, score_bins
 from mmseg_nondecomp.functional._inputs import (
     Inputs,
     check_flag,
@@ -22,7 +22,7 @@ from mmseg_nondecomp.losses._base import SetLoss, Value
 from mmseg_nondecomp.losses._distributed import lengths_by_process, rows_by_process, sum_over
 
 MAX_EXCHANGED = 2**17  # largest number of items of all processes exchanged one by one; beyond, their histogram is
-BINS = 2**14  # number of cells of that histogram; near a score s they are about s / 200 wide
+BINS = 2**14  # number of bins of that histogram; near a score s they are about s / 200 wide
 LARGEST_SCORE = 1e30  # finite score that replaces infinity in means and in the activation
 
 
@@ -139,12 +139,12 @@ def of_all_processes(own: Problems) -> Problems:
     """Return the items of all processes, with the gradient of those of this process.
 
     Beyond `MAX_EXCHANGED` items, the histogram of the scores is exchanged; each item then has the mean score of its
-    cell, on every process. A collective: every process has to call it, with any number of items.
+    bin, on every process. A collective: every process has to call it, with any number of items.
     """
     lengths = lengths_by_process(own.scores.shape[2], own.scores.device)
     if len(lengths) == 1 or max(lengths) == 0:
         return own
-    return _gathered(own, lengths) if sum(lengths) <= MAX_EXCHANGED else by_cells(own)
+    return _gathered(own, lengths) if sum(lengths) <= MAX_EXCHANGED else by_bins(own)
 
 
 def _gathered(own: Problems, lengths: list[int]) -> Problems:
@@ -157,17 +157,17 @@ def _gathered(own: Problems, lengths: list[int]) -> Problems:
     return Problems(scores, kind % 2 == 1, kind >= 2)
 
 
-def by_cells(own: Problems) -> Problems:
-    """Return the items of this process, then those of the others, all of them with the mean score of their cell."""
+def by_bins(own: Problems) -> Problems:
+    """Return the items of this process, then those of the others, all of them with the mean score of their bin."""
     over = sum_over('world')
     shape = own.scores.shape[:2]
     scores, is_positive, valid = (part.flatten(0, 1) for part in own)
     exact = scores.detach().double().clamp(-LARGEST_SCORE, LARGEST_SCORE)
-    cells = score_cells(scores.detach(), BINS)
+    own_bin = score_bins(scores.detach(), BINS)
     counts = count_scores(scores.detach(), is_positive, valid, BINS)
     of_all = over(counts)
     sums = torch.zeros(len(scores), BINS + 1, dtype=torch.float64, device=scores.device)
-    sums = over(sums.scatter_add_(1, cells, torch.where(valid, exact, 0)))
+    sums = over(sums.scatter_add_(1, own_bin, torch.where(valid, exact, 0)))
     means = (sums / of_all.sum(1).clamp(min=1)).to(scores.dtype)
     means[:, -1] = torch.nan  # scores without an order
     of_others = (of_all - counts).flatten(1)
@@ -177,7 +177,7 @@ def by_cells(own: Problems) -> Problems:
     # The gradient is that with respect to the exact scores; infinite ones have none.
     zero_with_gradient = torch.where(scores.isfinite(), scores - scores.detach(), 0)
     of_all_items = (
-        torch.cat([means.gather(1, cells) + zero_with_gradient, means.gather(1, place % (BINS + 1))], 1),
+        torch.cat([means.gather(1, own_bin) + zero_with_gradient, means.gather(1, place % (BINS + 1))], 1),
         torch.cat([is_positive, place > BINS], 1),
         torch.cat([valid, torch.ones_like(place, dtype=torch.bool)], 1),
     )

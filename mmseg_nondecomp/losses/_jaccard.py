@@ -15,7 +15,7 @@ from mmseg_nondecomp.functional._inputs import (
     check_classes,
     check_integer,
 )
-from mmseg_nondecomp.functional.lovasz.histogram import Cells, lovasz_losses
+from mmseg_nondecomp.functional.lovasz.histogram import Bins, lovasz_losses
 from mmseg_nondecomp.losses._base import SetLoss, Value
 
 
@@ -75,7 +75,7 @@ class JaccardLoss(SetLoss):
 class LovaszLoss(JaccardLoss):
     """The Lovász extension of the Jaccard loss of each class, with the arguments of `LovaszSoftmaxLoss`."""
 
-    cells: type[Cells]  # cells of the histogram
+    binning: type[Bins]  # bins of the histogram
 
     def __init__(self, classes: Classes, bins: int | None, memory: int, **common: Any) -> None:
         super().__init__(classes, **common)
@@ -96,7 +96,7 @@ class LovaszLoss(JaccardLoss):
     def class_losses(self, inputs: Inputs, activation: Activation) -> tuple[ClassLosses, Tensor | None]:
         """Return the extension for each class in each set, and the histogram of the mini-batch."""
         past = None if self.memory is None else self.memory.past
-        return lovasz_losses(inputs, self.cells, self.bins, self.scope == 'image', activation, past, self.reduce)
+        return lovasz_losses(inputs, self.binning, self.bins, self.scope == 'image', activation, past, self.reduce)
 
     def observe(self, inputs: Inputs, statistics: Tensor | None) -> None:
         """Keep the histogram of the mini-batch."""
@@ -107,7 +107,7 @@ class LovaszLoss(JaccardLoss):
 class HistogramMemory(nn.Module):
     """The histograms of the last K mini-batches, in the checkpoint of the model: K · C · 2 · B numbers.
 
-    They are coarser than the histogram of the present mini-batch: B cells for its 3 B.
+    They are coarser than the histogram of the present mini-batch: B bins for its 3 B.
     """
 
     def __init__(self, batches: int) -> None:
@@ -117,7 +117,7 @@ class HistogramMemory(nn.Module):
         """Histograms [K, 1, C, 2, B + 1], oldest first; 0 where there was no mini-batch, so that one graph fits all."""
 
     def past(self, like: Tensor) -> Tensor:
-        """Return the mass of the past mini-batches, in the cells of a histogram [1, C, 2, 3 B + 1]."""
+        """Return the mass of the past mini-batches, in the bins of a histogram [1, C, 2, 3 B + 1]."""
         if self.kept is None:
             return torch.zeros_like(like)
         total = self.kept.sum(0).to(like)

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional._averaging import ClassLosses
 from mmseg_nondecomp.functional._inputs import Activation, Classes, Inputs, activate, check_number
-from mmseg_nondecomp.functional.lovasz.histogram import MarginCells
+from mmseg_nondecomp.functional.lovasz.histogram import MarginBins
 from mmseg_nondecomp.functional.lovasz.prox import envelopes
 from mmseg_nondecomp.losses._jaccard import LovaszLoss
 from mmseg_nondecomp.registry import MODELS
@@ -42,8 +42,8 @@ class LovaszHingeLoss(LovaszLoss):
 
     default_name = 'loss_lovasz_hinge'
     shown = ('classes', 'scope', 'proximal')
-    cells = MarginCells
-    top = MarginCells.top
+    binning = MarginBins
+    top = MarginBins.top
     two_channels_decide = True
 
     def __init__(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from mmseg_nondecomp.functional._inputs import Classes
-from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityCells
+from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityBins
 from mmseg_nondecomp.losses._jaccard import LovaszLoss
 from mmseg_nondecomp.registry import MODELS
 
@@ -37,7 +37,7 @@ class LovaszSoftmaxLoss(LovaszLoss):
     """
 
     default_name = 'loss_lovasz'
-    cells = ProbabilityCells
+    binning = ProbabilityBins
 
     def __init__(
         self, classes: Classes = 'present', *, bins: int | None = 1024, memory: int = 0, **common: Any

@@ -24,15 +24,15 @@ class DirectAveragePrecision(UnitMetric):
     - ``target``: 1 for positives and 0 for negatives, or soft labels, of the shape of ``preds``; or class indices, of
       shape [N, \*], one-vs-rest. Of a single class, labels are 0 and 1 and 1 is the class.
 
-    All scores are kept, or with ``bins`` their histogram, which does not grow: 1 MB a class for 65 536 cells. Scores in
-    one cell are ties; the gradient is that of the exact scores.
+    All scores are kept, or with ``bins`` their histogram, which does not grow: 1 MB a class for 65 536 bins. Scores in
+    one bin are ties; the gradient is that of the exact scores.
 
     Args:
         num_classes: The number of classes; ``None``, as 1, for one ranking.
         epsilon: The weight of the loss in the ranking that is compared.
         mode: The update that the gradient is of, ``'positive'`` or ``'negative'``.
         ignore_index: The label that removes an item. By default 255, where it cannot be a class.
-        bins: The number of cells of a histogram of the scores; ``None`` keeps the scores. Cells are finer towards 0 and
+        bins: The number of bins of a histogram of the scores; ``None`` keeps the scores. Bins are finer towards 0 and
             1, so that probabilities do as well as logits.
         **kwargs: The arguments of any torchmetrics metric.
 

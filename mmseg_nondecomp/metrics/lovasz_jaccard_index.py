@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 
 from mmseg_nondecomp.functional._inputs import Classes, check_integer
-from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityCells
+from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityBins
 from mmseg_nondecomp.metrics._jaccard import JaccardMetric
 from mmseg_nondecomp.metrics.functional._jaccard import lovasz_index, lovasz_sums
 
@@ -64,8 +64,8 @@ class LovaszJaccardIndex(JaccardMetric):
         super().__init__(num_classes, classes, average, ignore_index, **kwargs)
 
     def sums_of_pixels(self) -> dict[str, tuple[int, ...]]:
-        """Return the names and shapes of the sums in each cell."""
-        shape = self.num_classes, 2, ProbabilityCells(self.bins).number
+        """Return the names and shapes of the sums in each bin."""
+        shape = self.num_classes, 2, ProbabilityBins(self.bins).number
         return {'mass': shape, 'errors': shape}
 
     def update(self, preds: Tensor, target: Tensor) -> None:

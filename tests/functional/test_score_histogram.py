@@ -1,4 +1,4 @@
-"""The average precision and the area under the ROC curve of a histogram are those of the scores in their cells."""
+"""The average precision and the area under the ROC curve of a histogram are those of the scores in their bins."""
 
 import math
 
@@ -12,7 +12,7 @@ from mmseg_nondecomp.functional._averaging import (
     areas_under_roc,
     average_precisions,
     count_scores,
-    score_cells,
+    score_bins,
 )
 
 BINS = 65_536
@@ -60,10 +60,10 @@ def test_is_that_of_the_scores_rounded_to_their_cells(scale, bins):
     for seed in range(5):
         scores, target = items(scale, seed=seed)
         value = average_precisions(counts_of(scores, target, bins)).item()
-        assert value == pytest.approx(exact_ap(score_cells(scores, bins), target), rel=1e-6)
+        assert value == pytest.approx(exact_ap(score_bins(scores, bins), target), rel=1e-6)
         scores, target = items(scale, 150, seed)
         value = areas_under_roc(counts_of(scores, target, bins)).item()
-        assert value == pytest.approx(exact_area(score_cells(scores, bins), target), rel=1e-14)
+        assert value == pytest.approx(exact_area(score_bins(scores, bins), target), rel=1e-14)
 
 
 @each_scale
@@ -83,17 +83,17 @@ def test_cells_are_in_the_order_of_the_scores(dtype):
     scores = torch.cat([-sizes, torch.zeros(1, dtype=dtype), sizes, *near])
     scores = scores[scores.isfinite()].unique()  # which sorts
     for bins in (1, 10, BINS, 2**24 + 1):
-        cells = score_cells(scores, bins)
-        assert cells.dtype == torch.int64
-        assert (cells.diff() >= 0).all()
-        assert cells[0] >= 0
-        assert cells[-1] < bins
+        place = score_bins(scores, bins)
+        assert place.dtype == torch.int64
+        assert (place.diff() >= 0).all()
+        assert place[0] >= 0
+        assert place[-1] < bins
 
 
 def test_all_cells_are_used_and_halves_mirror_each_other():
     near = torch.logspace(-10, -1, 100_001, dtype=torch.float64)
     middle = torch.cat([torch.logspace(-9, 8.99, 100_001, dtype=torch.float64), 0.5 - near, 0.5 + near])
-    above, below = (score_cells(0.5 + sign * middle, 100) for sign in (1, -1))
+    above, below = (score_bins(0.5 + sign * middle, 100) for sign in (1, -1))
     assert torch.cat([above, below]).unique().tolist() == list(range(100))
     # Where the difference to 0 or 1 is lost in rounding, a score on a border may be on either side of it.
     assert ((above + below - 99).abs() <= 1).all()
@@ -105,7 +105,7 @@ def test_all_cells_are_used_and_halves_mirror_each_other():
 )
 def test_cells_are_as_wide_as_is_said(score, width):
     apart, together = (
-        score_cells(torch.tensor([score, score + k * width], dtype=torch.float64), BINS) for k in (1.1, 0.05)
+        score_bins(torch.tensor([score, score + k * width], dtype=torch.float64), BINS) for k in (1.1, 0.05)
     )
     assert apart[1] > apart[0]
     assert together[1] - together[0] <= 1
@@ -113,11 +113,11 @@ def test_cells_are_as_wide_as_is_said(score, width):
 
 def test_beyond_the_largest_they_share_a_cell_and_without_an_order_they_have_one_of_their_own():
     huge = torch.tensor([LARGEST, 1e12, 1e30, 3e38, 1e300], dtype=torch.float64)
-    assert score_cells(huge, 100).tolist() == [99] * 5
-    assert score_cells(-huge, 100).tolist() == [0] * 5
-    assert score_cells(huge[:4].float(), 100).tolist() == [99] * 4
-    assert score_cells(torch.tensor([65504.0]).half(), BINS) == score_cells(torch.tensor([65504.0]), BINS)
-    assert score_cells(torch.tensor([math.nan, math.inf, -math.inf, 0.5]), 10).tolist() == [10, 10, 0, 5]
+    assert score_bins(huge, 100).tolist() == [99] * 5
+    assert score_bins(-huge, 100).tolist() == [0] * 5
+    assert score_bins(huge[:4].float(), 100).tolist() == [99] * 4
+    assert score_bins(torch.tensor([65504.0]).half(), BINS) == score_bins(torch.tensor([65504.0]), BINS)
+    assert score_bins(torch.tensor([math.nan, math.inf, -math.inf, 0.5]), 10).tolist() == [10, 10, 0, 5]
 
 
 @pytest.mark.parametrize('poison', [math.nan, math.inf])

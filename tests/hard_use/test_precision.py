@@ -9,7 +9,7 @@ SCALE = 65536.0
 """Initial scale of torch.amp.GradScaler."""
 
 CELLS = 3e-4
-"""Tolerance where float32 and float64 put an error into different cells of a histogram."""
+"""Tolerance where float32 and float64 put an error into different bins of a histogram."""
 
 
 TIES = {None: 1e-2, 1: 0.15}

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from mmseg_nondecomp.losses import _direct as module
-from mmseg_nondecomp.losses._direct import Problems, by_cells, of_all_processes
+from mmseg_nondecomp.losses._direct import Problems, by_bins, of_all_processes
 from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
 
 N_CLASSES = 3
@@ -70,8 +70,8 @@ def find(rank):
         features[:5] = math.nan
         weights[:5] = 1
     results['NaN'] = DirectAPLoss(scope='world')(network()(features), labels, weights).detach()
-    results['exact'], results['by cells'] = (
-        [part.detach() for part in each] for each in (exact, by_cells(items(seed=rank)))
+    results['exact'], results['by bins'] = (
+        [part.detach() for part in each] for each in (exact, by_bins(items(seed=rank)))
     )
     return results
 
@@ -102,7 +102,7 @@ def test_items_of_all_processes(results):
     for process in results:
         for part, other in zip(process['exact'], expected, strict=True):
             assert torch.equal(part, other)
-        scores, is_positive, valid = process['by cells']
+        scores, is_positive, valid = process['by bins']
         own, of_all = valid.sum(2), expected[2].sum(2)
         assert torch.equal(own, of_all)
         for kind in (True, False):
@@ -122,7 +122,7 @@ def test_one_process_keeps_its_items():
 def test_a_cell_has_the_mean_of_its_scores():
     scores = torch.tensor([[[-math.inf, -3.0, 2.0, 2.0 + 1e-5, 9.0, 7.0]]], requires_grad=True)
     valid = torch.tensor([[[True, True, True, True, True, False]]])
-    results = by_cells(Problems(scores, torch.zeros_like(valid), valid))
+    results = by_bins(Problems(scores, torch.zeros_like(valid), valid))
     torch.testing.assert_close(
         results.scores[0, 0, 1:5], torch.tensor([-3.0, 2.000005, 2.000005, 9.0]), rtol=1e-7, atol=0
     )
@@ -136,7 +136,7 @@ def test_a_cell_has_the_mean_of_its_scores():
 def test_what_has_no_order_is_no_number(value):
     scores = torch.tensor([[[value, 1.0, value]]])
     valid = torch.tensor([[[True, True, False]]])
-    results = by_cells(Problems(scores, torch.zeros_like(valid), valid)).scores
+    results = by_bins(Problems(scores, torch.zeros_like(valid), valid)).scores
     assert results[0, 0, 0].isnan()
     assert results[0, 0, 1] == 1
 
@@ -144,7 +144,7 @@ def test_what_has_no_order_is_no_number(value):
 def test_cells_are_narrow():
     scores = torch.linspace(-50, 50, 200_001, dtype=torch.float64).view(1, 1, -1)
     everywhere = torch.ones_like(scores, dtype=torch.bool)
-    error = (by_cells(Problems(scores, everywhere, everywhere)).scores - scores).abs()
+    error = (by_bins(Problems(scores, everywhere, everywhere)).scores - scores).abs()
     assert (error <= 0.5 * (scores.abs() + 0.5) / 200 + 1e-6).all()
 
 

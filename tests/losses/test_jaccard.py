@@ -10,7 +10,7 @@ from torchmetrics.classification import BinaryJaccardIndex, MulticlassJaccardInd
 
 import mmseg_nondecomp
 from mmseg_nondecomp import LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss
-from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityCells
+from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityBins
 from mmseg_nondecomp.losses._jaccard import HistogramMemory
 
 LOSSES = {
@@ -123,7 +123,7 @@ class TestMemory:
         loss = LovaszSoftmaxLoss(memory=4, bins=64)
         for _ in range(6):
             loss(*batch())
-        assert loss.memory.kept.numel() == 4 * 5 * 2 * (64 + 1)  # one cell more, for errors of 0
+        assert loss.memory.kept.numel() == 4 * 5 * 2 * (64 + 1)  # one bin more, for errors of 0
         with pytest.raises(ValueError, match=r'`pred`.*5 classes.*3 now'):
             loss(*batch(3))
 
@@ -162,8 +162,8 @@ BINS = 8
 
 
 def histogram(seed):
-    cells = ProbabilityCells(BINS).number
-    return torch.randint(0, 9, (1, 3, 2, cells), generator=torch.Generator().manual_seed(seed)).double()
+    n_bins = ProbabilityBins(BINS).number
+    return torch.randint(0, 9, (1, 3, 2, n_bins), generator=torch.Generator().manual_seed(seed)).double()
 
 
 def memory_of(batches, seeds):

@@ -422,7 +422,7 @@ class TestLog:
             for _ in range(1 if iteration == 'first' else 2):
                 seen_and_stepped(loss, scores, labels)
             for name, value in expected.items():
-                # An area is counted in 4096 cells, where scores nearer than one in a hundred are ties.
+                # An area is counted in 4096 bins, where scores nearer than one in a hundred are ties.
                 tolerance = 5e-3 if name == 'auc_roc' else 1e-9
                 found = hub.log_scalars[f'train/loss_mine_{name}'].data[0][-1]
                 assert found == pytest.approx(value, abs=tolerance), (args, name)

@@ -326,12 +326,12 @@ def value(name: str, args: dict[str, Any], call: Call) -> float:
 
 
 def allowed(name: str, args: dict[str, Any], call: Call, expected: float) -> float:
-    """Return the tolerance of a value: rounding, and the width of histogram cells."""
+    """Return the tolerance of a value: rounding, and the width of histogram bins."""
     scores = np.abs(call.scores[np.isfinite(call.scores)]).astype(float)
     largest = scores.max() if scores.size else 0.0
     eps = torch.finfo(torch.promote_types(call.dtype, torch.float32)).eps
-    cells = 0.0
-    if args.get('bins', 0) is not None:  # half of the widest cell that is in use; all errors beyond a million share one
+    widths = 0.0
+    if args.get('bins', 0) is not None:  # half of the widest bin that is in use; all errors beyond a million share one
         of_hinge = (2 * largest + 1) / 1000 if largest < 5e5 else largest
-        cells = {'LovaszSoftmaxLoss': 1 / 2048, 'LovaszHingeLoss': of_hinge}.get(name, 0.0)
-    return 64 * eps * (abs(expected) + largest + 1) + args.get('loss_weight', 1.0) * cells
+        widths = {'LovaszSoftmaxLoss': 1 / 2048, 'LovaszHingeLoss': of_hinge}.get(name, 0.0)
+    return 64 * eps * (abs(expected) + largest + 1) + args.get('loss_weight', 1.0) * widths

@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks import Row
 
 BETWEEN = ' · '
-IN_CELLS = (
+IN_BINS = (
     *('measured', 'unit', 'size', 'case', 'candidate', 'rounds'),
     *('median ms', 'quartiles ms', 'IQR ms', 'IQR of that'),
 )
@@ -46,7 +46,7 @@ def compact_row(group: str, candidate: str, cells: Sequence[Row]) -> Row:
     sizes = [cell['size'] for cell in timed]
     if len(set(sizes)) > 1:
         row['growth'] = f'{last["unit"]}^{slope(sizes, [cell["median ms"] for cell in timed]):.2f}'
-    return row | {name: number(last[name]) for name in last if name not in (*IN_CELLS, against)}
+    return row | {name: number(last[name]) for name in last if name not in (*IN_BINS, against)}
 
 
 def against_of(row: Row) -> str:

@@ -18,10 +18,10 @@ The vector :math:`g` is its gradient: the step of :math:`\Delta` when a pixel en
 - a foreground pixel of mass :math:`a` causes the step :math:`a / U`,
 - a background pixel of mass :math:`b` causes the step :math:`I b / (U (U + b))`.
 
-Neither is the difference of two numbers near 1. A cell of a histogram holds many pixels whose order is unknown. Its
+Neither is the difference of two numbers near 1. A bin of a histogram holds many pixels whose order is unknown. Its
 step is shared out along the straight path :math:`(I - a t, U + b t)`, :math:`t \in [0, 1]`: the Aumann-Shapley price.
 The shares add up to the exact step, and no subset is charged more than it would cost alone. So they are a subgradient
-of the Lovász extension of any errors that agree within each cell.
+of the Lovász extension of any errors that agree within each bin.
 
 Reference:
     M. Berman, A. Rannen Triki, M. B. Blaschko: The Lovász-Softmax loss. CVPR 2018, equations 6 to 9 and Algorithm 1.
@@ -41,7 +41,7 @@ from mmseg_nondecomp.functional._averaging import ClassLosses
 from mmseg_nondecomp.functional._inputs import Inputs, at_least_float32, check_floating_point, check_zero_or_one
 
 NOTHING = 1e-100  # a mass that is negligible beside any other and whose square is a normal number
-CELLS_AT_A_TIME = 1 << 15  # number of cells that a CPU processes at a time: intermediate results stay in its cache
+BINS_AT_A_TIME = 1 << 15  # number of bins that a CPU processes at a time: intermediate results stay in its cache
 
 
 def lovasz_extension(errors: Tensor, foreground: Tensor) -> Tensor:
@@ -180,22 +180,22 @@ def shares_in_order(foreground: Tensor, background: Tensor) -> Tensor:
     return torch.where(background > 0, of_background, torch.where(foreground > 0, of_foreground, 0))
 
 
-def shares_of_cells(mass: Tensor) -> Tensor:
-    """Compute the step of each cell of a histogram, shared out along the straight path, per unit of mass.
+def shares_of_bins(mass: Tensor) -> Tensor:
+    """Compute the step of each bin of a histogram, shared out along the straight path, per unit of mass.
 
     Mass and shares are [..., 2, T], the background first, errors ascending; shares are float64.
     """
     rows = mass.reshape(-1, *mass.shape[-2:])
-    n_rows = max(1, CELLS_AT_A_TIME // mass.shape[-1])
+    n_rows = max(1, BINS_AT_A_TIME // mass.shape[-1])
     if mass.device.type != 'cpu' or is_compiling() or len(rows) <= n_rows:
-        return _shares_of_cells(mass)
-    return torch.cat([_shares_of_cells(part) for part in rows.split(n_rows)]).view(mass.shape)
+        return _shares_of_bins(mass)
+    return torch.cat([_shares_of_bins(part) for part in rows.split(n_rows)]).view(mass.shape)
 
 
-def _shares_of_cells(mass: Tensor) -> Tensor:
+def _shares_of_bins(mass: Tensor) -> Tensor:
     background, foreground = mass.unbind(-2)
     intersection = foreground.cumsum(-1).double()  # integers are added as integers
-    # An absent class gets so little foreground that the first non-empty cell brings the whole loss.
+    # An absent class gets so little foreground that the first non-empty bin brings the whole loss.
     total = intersection[..., -1:]
     intersection += total.clamp(min=NOTHING) - total
     union = intersection[..., -1:] + _before(background.flip(-1)).flip(-1)

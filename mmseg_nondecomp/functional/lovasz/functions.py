@@ -14,7 +14,7 @@ from mmseg_nondecomp.functional._inputs import (
     read_class_weight,
     read_inputs,
 )
-from mmseg_nondecomp.functional.lovasz.histogram import MarginCells, ProbabilityCells, lovasz_losses
+from mmseg_nondecomp.functional.lovasz.histogram import MarginBins, ProbabilityBins, lovasz_losses
 
 
 def lovasz_softmax(
@@ -64,7 +64,7 @@ def lovasz_softmax(
     check_classes(classes)
     check_bins(bins)
     inputs = read_inputs(probs, target, ignore_index=ignore_index, name='probs')
-    losses, _ = lovasz_losses(inputs, ProbabilityCells, bins, per_image)
+    losses, _ = lovasz_losses(inputs, ProbabilityBins, bins, per_image)
     return class_average(losses, classes, read_class_weight(class_weight, inputs.scores.dtype))
 
 
@@ -100,5 +100,5 @@ def lovasz_hinge(logits: Tensor, target: Tensor, per_image: bool = False, ignore
         check_zero_or_one('target', target, target != target.round())
     scores = at_least_float32(logits).unsqueeze(1)
     inputs = read_inputs(scores, target.long(), ignore_index=ignore_index, name='logits')
-    losses, _ = lovasz_losses(inputs, MarginCells, None, per_image, 'margin')
+    losses, _ = lovasz_losses(inputs, MarginBins, None, per_image, 'margin')
     return class_average(losses, 'all')

@@ -20,7 +20,7 @@ SURROGATES = ('hinge', 'logistic')
 SCALE = {'hinge': 1.0, 'logistic': 1 / math.log(2)}
 """Factors that `unit_penalty` and `unit_slope` leave out, to multiply sums by them instead of items."""
 
-BINS = 4096  # number of cells of the histogram of scores from which the logged area is computed
+BINS = 4096  # number of bins of the histogram of scores from which the logged area is computed
 
 
 def unit_penalty(x: Tensor, surrogate: str) -> Tensor:

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional._inputs import Classes, Inputs, check_classes, check_ignore_index, check_integer
-from mmseg_nondecomp.functional.lovasz.extension import shares_of_cells
-from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityCells, error_histogram, loss_of_cells
+from mmseg_nondecomp.functional.lovasz.extension import shares_of_bins
+from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityBins, error_histogram, loss_of_bins
 from mmseg_nondecomp.functional.overlap import SoftSums, losses_of_sums, soft_sums
 from mmseg_nondecomp.metrics.functional._inputs import decided_classes, probability_inputs, value_dtype
 
@@ -38,16 +38,16 @@ def lovasz_jaccard_index(
 def lovasz_sums(
     preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None, bins: int
 ) -> dict[str, Tensor]:
-    """Return mass and sum of errors in each cell [C, 2, T], and the number of pixels decided for each class [C]."""
+    """Return mass and sum of errors in each bin [C, 2, T], and the number of pixels decided for each class [C]."""
     inputs = probability_inputs(preds, target, num_classes, ignore_index)
-    mass, errors = error_histogram(inputs, ProbabilityCells(bins), per_image=False)
+    mass, errors = error_histogram(inputs, ProbabilityBins(bins), per_image=False)
     return {'mass': mass[0], 'errors': errors[0], 'decided': count_decided(preds, inputs)}
 
 
 def lovasz_index(mass: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
     """Return the index of each class, and whether it has a true pixel."""
     mass = mass.double()
-    return 1 - loss_of_cells(errors, shares_of_cells(mass)), mass[:, 1].sum(1) > 0
+    return 1 - loss_of_bins(errors, shares_of_bins(mass)), mass[:, 1].sum(1) > 0
 
 
 def soft_jaccard_index(

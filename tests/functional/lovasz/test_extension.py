@@ -11,7 +11,7 @@ from mmseg_nondecomp.functional.lovasz.extension import (
     descending_order,
     shares_by_sorting,
     shares_in_order,
-    shares_of_cells,
+    shares_of_bins,
 )
 
 FAMILIES = {
@@ -254,14 +254,14 @@ def delta(a, b, n):
 
 
 def losses_on_the_way(foreground, background):
-    """Return the Jaccard loss before the first cell enters, and after each, in longdouble."""
+    """Return the Jaccard loss before the first bin enters, and after each, in longdouble."""
     a, b = (np.append(0, np.cumsum(part.astype(np.longdouble))) for part in (foreground, background))
     return delta(a, b, a[-1])
 
 
 def cell_shares(foreground, background):
-    """Return the shares of cells that are given from the largest error down."""
-    of_background, of_foreground = shares_of_cells(torch.tensor(np.stack([background, foreground])[:, ::-1].copy()))
+    """Return the shares of bins that are given from the largest error down."""
+    of_background, of_foreground = shares_of_bins(torch.tensor(np.stack([background, foreground])[:, ::-1].copy()))
     return of_foreground.numpy()[::-1], of_background.numpy()[::-1]
 
 

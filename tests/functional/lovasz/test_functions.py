@@ -7,7 +7,7 @@ from jaccard_scenes import LOGITS, one_hot, scene
 from reference import lovasz as reference
 
 from mmseg_nondecomp.functional import lovasz_hinge, lovasz_softmax
-from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityCells
+from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityBins
 
 each_family = pytest.mark.parametrize('family', LOGITS)
 exact_and_binned = pytest.mark.parametrize('bins', [None, 1024])
@@ -44,10 +44,12 @@ def test_binned_is_within_half_a_bin_where_errors_lie_at_both_edges_of_a_cell(bi
         'half': np.arange(100) % 2 == 0,
     }[high]
     below = []
-    for cell in (1, bins, 3 * bins // 2, 3 * bins):
-        low_edge, high_edge = np.sin(np.arcsin((np.array([cell - 1, cell]) / 1.5 / bins - 1) / 2**0.5) + np.pi / 4) ** 2
+    for place in (1, bins, 3 * bins // 2, 3 * bins):
+        low_edge, high_edge = (
+            np.sin(np.arcsin((np.array([place - 1, place]) / 1.5 / bins - 1) / 2**0.5) + np.pi / 4) ** 2
+        )
         errors = np.where(is_high, high_edge - 1e-10, low_edge + 1e-10)
-        assert (ProbabilityCells(bins).of(torch.tensor(errors)) == cell).all()
+        assert (ProbabilityBins(bins).of(torch.tensor(errors)) == place).all()
         probs = torch.tensor(np.where(target, 1 - errors, errors)).view(1, 1, -1)
         exact, binned = (
             lovasz_softmax(probs, torch.tensor(target)[None].long(), 'all', bins=b).item() for b in (None, bins)

@@ -240,7 +240,7 @@ class TestMeasures:
             both = pytest.approx({'precision': precision, 'recall': recall})
             assert self.of('precision_at_recall', scores, labels) == both
             assert self.of('recall_at_precision', scores, labels) == both
-            # 4096 cells: scores nearer than one in a hundred are ties.
+            # 4096 bins: scores nearer than one in a hundred are ties.
             area = pytest.approx({'auc_roc': reference.auc_roc(scores, labels)}, abs=5e-3)
             assert self.of('auc_roc', scores, labels) == area
 
