@@ -1,7 +1,5 @@
 """Files and folders that several processes want at the same time: built once, complete or absent."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """Build the class index of a data set, also of one that is made of others."""
 
-from __future__ import annotations
-
 import math
 import os
 import warnings

@@ -1,7 +1,5 @@
 """A cached index is read from its file; a missing one is built once."""
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

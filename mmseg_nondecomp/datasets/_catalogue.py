@@ -5,8 +5,6 @@ in shape (disk, ring), texture (square, crate), orientation (cross, saltire) or 
 the four grounds also have the same colours and differ only in texture.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ._shapes import Outline, bar, chevron, cross, disk, ring, square, triangle

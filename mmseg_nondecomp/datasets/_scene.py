@@ -4,8 +4,6 @@ The same arguments give the same bytes on every machine: each scene has its own 
 drawn from it (NumPy keeps their stream stable), and the arithmetic is elementwise.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -28,21 +26,10 @@ class Scene(NamedTuple):
 
 
 def draw_scene(seed: int, split: str, index: int, size: int = 128) -> Scene:
-    """Draw a scene.
+    """Draw a scene of a split, 'train' or 'val', which never share a random stream; ``size`` pixels high and wide.
 
     The steps are grounds, objects from large to small (with exceptions, hence occlusions), a few void patches, and
     blur, light and noise. The outlines of large objects and the void patches are labelled 255.
-
-    Args:
-        seed: Seed of the data set, at least 0.
-        split: 'train' or 'val'; the two never share a random stream.
-        index: Number of the scene in its split, at least 0.
-        size: Height and width in pixels.
-
-    Example:
-        >>> scene = draw_scene(seed=0, split='train', index=7)
-        >>> scene.image.shape, scene.label.shape
-        ((128, 128, 3), (128, 128))
     """
     rng = np.random.Generator(np.random.PCG64([seed, SPLITS.index(split), index]))
     canvas, label = _draw_grounds(rng, size)

@@ -4,8 +4,6 @@ A shape is a predicate on the plane: it is true for the points `(u, v)` of its o
 are inside. Pixels are tested at their centres: a mask has no anti-aliasing and does not depend on a drawing library.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 

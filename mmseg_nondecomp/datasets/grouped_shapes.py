@@ -1,7 +1,5 @@
 """Generated data set of classification, drawn in NumPy from a seed with the same bytes on every machine."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 import numpy as np
@@ -99,12 +97,6 @@ class GroupedShapes(DrawnDataset):
         >>> dataset = GroupedShapes(split='val', images_per_class=1)
         >>> len(dataset), dataset[7]['img'].shape, dataset[7]['gt_label'], dataset.metainfo['classes'][7]
         (100, (32, 32, 3), 7, 'amber diamond striped at 36')
-
-        In a config::
-
-            custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.datasets'])
-            train_dataloader = dict(dataset=dict(
-                type='GroupedShapes', split='train', pipeline=[dict(type='PackInputs')]))
     """
 
     METAINFO: ClassVar[dict] = dict(classes=CLASSES)

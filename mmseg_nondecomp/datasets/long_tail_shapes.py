@@ -1,7 +1,5 @@
 """Generated data set of segmentation, the default of configs and examples."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +10,7 @@ from mmseg.datasets import BaseSegDataset
 
 from mmseg_nondecomp._utils.files import publish_folder
 from mmseg_nondecomp._utils.progress_line import progress
-from mmseg_nondecomp.functional._inputs import check_integer, check_option
+from mmseg_nondecomp.functional._inputs import check_absent, check_integer, check_option
 
 from ._catalogue import CLASSES, PALETTE
 from ._scene import SPLITS, draw_scene
@@ -70,18 +68,14 @@ class LongTailShapes(BaseSegDataset):
         **kwargs: Any,
     ) -> None:
         if not isinstance(data_root, (str, Path)):
-            raise TypeError(f'`data_root` must be a path, found {data_root!r}')
+            raise TypeError(f'Parameter `data_root` should be a path. Found {data_root!r}.')
         check_option('split', split, SPLITS)
         num_images = NUM_IMAGES[split] if num_images is None else num_images
         check_integer('num_images', num_images, 1)
         check_integer('image_size', image_size, *SIZES)
         check_integer('seed', seed, 0)
-        for owned in ('data_prefix', 'ann_file', 'img_suffix', 'seg_map_suffix', 'reduce_zero_label'):
-            if owned in kwargs:
-                raise TypeError(
-                    f'LongTailShapes lays out its own files and takes no `{owned}`, found '
-                    f'{kwargs[owned]!r}; choose a `data_root` and a `split` instead'
-                )
+        reason = 'LongTailShapes lays out its files in `data_root` by `split`'
+        check_absent(reason, kwargs, ('data_prefix', 'ann_file', 'img_suffix', 'seg_map_suffix', 'reduce_zero_label'))
         self.split, self.num_images, self.image_size, self.seed = split, num_images, image_size, seed
         self.folder = Path(data_root) / (f'{split}-{num_images}x{image_size}px-seed{seed}-v{VERSION}')
         super().__init__(

@@ -1,7 +1,5 @@
 """Random part of a classification data set with the same number or share of images of each class."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any
 

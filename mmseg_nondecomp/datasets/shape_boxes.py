@@ -3,8 +3,6 @@
 The same arguments give the same bytes on every machine, for the reasons given in `_scene.py`.
 """
 
-from __future__ import annotations
-
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """People of Pascal VOC 2012 with labels of ten actions."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 from collections import Counter
 from pathlib import Path
@@ -11,7 +9,7 @@ import numpy as np
 from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
 
-from mmseg_nondecomp.functional._inputs import check_integer, check_option
+from mmseg_nondecomp.functional._inputs import check_absent, check_integer, check_option
 
 ACTIONS: tuple[str, ...] = (
     *('jumping', 'phoning', 'playinginstrument', 'reading', 'ridingbike'),
@@ -39,12 +37,11 @@ class Person(NamedTuple):
 class VOCActions(BaseDataset):
     """People of Pascal VOC 2012, each with a box and any number of ten actions.
 
-    As in the paper on direct loss minimisation, "trainval" is divided into three equal parts, for training, for the
-    choice of hyper-parameters, and for the report; the labels of the official test set are not public. The parts have
-    no image in common, since people in one picture often do the same; the paper does not mention this. The images are
-    dealt in a random order determined by the seed, the same in every process: those with the most people first, each to
-    the part with the fewest people so far. The numbers of people differ by one at most if enough images have one
-    person. The division is the same for all actions; the paper makes a new one for each action.
+    As in the paper on direct loss minimisation (https://arxiv.org/abs/1511.06411, section 4.2), "trainval" is divided
+    into three equal parts, for training, for the choice of hyper-parameters, and for the report; the labels of the
+    official test set are not public. The parts have no image in common, since people in one picture often do the same.
+    Images with the most people come first, each goes to the part with the fewest people so far; the seed orders the
+    others, alike in every process. The division is the same for all actions; the paper makes a new one for each action.
 
     An item is one person: ``img_path``; ``bbox``, the edges left, top, right, bottom of the box in pixels, from 0;
     ``gt_score``, for each action 1 if the person does it and 0 if not; ``img_id`` and ``person``, a number from 1.
@@ -68,10 +65,6 @@ class VOCActions(BaseDataset):
                 type='VOCActions', data_root='data/VOCdevkit/VOC2012', split='train', pipeline=[
                     dict(type='LoadImageFromFile'), dict(type='CropBox', context=227 / 195),
                     dict(type='Resize', scale=(227, 227)), dict(type='PackInputs')]))
-
-    Reference:
-        Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
-        ICML 2016, section 4.2. https://arxiv.org/abs/1511.06411
     """
 
     METAINFO: ClassVar[dict] = dict(classes=ACTIONS)
@@ -81,11 +74,8 @@ class VOCActions(BaseDataset):
     ) -> None:
         check_option('split', split, PARTS)
         check_integer('seed', seed, 0)
-        for owned in ('ann_file', 'data_prefix'):
-            if kwargs.get(owned):
-                raise TypeError(
-                    f'VOCActions knows the layout of its files and takes no `{owned}`. Found {kwargs[owned]!r}.'
-                )
+        given = {name: value for name, value in kwargs.items() if value}
+        check_absent('VOCActions determines the layout of its files', given, ('ann_file', 'data_prefix'))
         self.split, self.seed, self.folder = split, seed, Path(data_root)
         super().__init__(data_root=str(data_root), **kwargs)
 

@@ -10,11 +10,6 @@ def hits(boxes: Tensor, scores: Tensor, labels: Tensor, true_boxes: Tensor, true
     """Return whether each detection of an image is matched with an object of its class, bool [n].
 
     From the highest score down, each detection takes the remaining object with which it overlaps most.
-
-    Example:
-        >>> box = torch.tensor([[0.0, 0.0, 2.0, 2.0]])
-        >>> hits(box.repeat(2, 1), torch.tensor([0.5, 0.9]), torch.tensor([3, 3]), box, torch.tensor([3]))
-        tensor([False,  True])
     """
     overlaps = torch.where(labels.unsqueeze(1) == true_labels, intersections_over_unions(boxes, true_boxes), 0)
     is_hit = torch.zeros(len(boxes), dtype=torch.bool, device=boxes.device)

@@ -1,7 +1,5 @@
 """Evaluator of MMEngine for any torchmetrics metric."""
 
-from __future__ import annotations
-
 import copy
 import logging
 from collections.abc import Mapping, Sequence
@@ -51,11 +49,9 @@ class TorchMetricsEvaluator(BaseMetric):
     all pixels; labels are checked here for each batch.
 
     **Several processes.** MMEngine's samplers give process :math:`r` of :math:`W` the images :math:`r, r + W, \dots` of
-    the data set and repeat some at the end so that all have the same number. The :math:`k`-th image of a process is a
-    repetition if :math:`kW + r` is not below the size of the data set; MMEngine drops results by the same rule. The
-    size is not known before the end, but only the last images can be repetitions: the last batch of a process is held
-    back. At the end every process takes part in one gathering of all states, for any number of batches, and computes
-    the values from them by the reductions of the metrics.
+    the data set and repeat some at the end so that all have the same number. The :math:`k`-th image of a process is
+    left out if :math:`kW + r` is not below the size of the data set, as in MMEngine. This is known at the end only, so
+    the last batch of a process is held back. All states are then gathered once.
 
     Args:
         metrics: Metrics by name. Each is a config, whose ``type`` is the full name of a class or the bare name of one

@@ -1,4 +1,7 @@
-"""The mathematics, in plain PyTorch."""
+"""The mathematics, in plain PyTorch.
+
+Where an argument does not fit, functions raise a ValueError or TypeError that names it and the value found.
+"""
 
 from mmseg_nondecomp.functional.direct import direct_ap_loss, direct_zero_one_loss, loss_augmented_ranking
 from mmseg_nondecomp.functional.lovasz import lovasz_extension, lovasz_hinge, lovasz_softmax, prox_lovasz_hinge

@@ -294,6 +294,13 @@ def check_flag(name: str, value: object, optional: bool = False) -> None:
         raise TypeError(f'Parameter `{name}` should be True or False. Found {value!r}.')
 
 
+def check_absent(reason: str, kwargs: dict[str, Any], names: Sequence[str]) -> None:
+    """Raise TypeError if there is an argument that a class determines by itself, for a reason like "X has no files"."""
+    for name in names:
+        if name in kwargs:
+            raise TypeError(f'{reason} and takes no `{name}`. Found {kwargs[name]!r}.')
+
+
 def check_option(name: str, value: object, options: Sequence[str]) -> None:
     """Raise ValueError unless the value is one of the options."""
     if value not in options:

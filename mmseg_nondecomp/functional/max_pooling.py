@@ -72,9 +72,6 @@ def max_pooling_weights(losses: Tensor, p: float, m: float) -> Tensor:
         p: The norm, from 1 (peaked) to infinity (uniform).
         m: The least number of items that carry weight, real, from 1 to ``n``. With ``p = 1``, equal losses share.
 
-    Raises:
-        ValueError: If a shape or a value is out of range, or a loss is negative or NaN; TypeError for a wrong dtype.
-
     Example:
         >>> max_pooling_weights(torch.tensor([3.0, 1.0, 2.0, 0.0]), p=1, m=2)
         tensor([0.5000, 0.0000, 0.5000, 0.0000])
@@ -99,9 +96,6 @@ def loss_max_pooling(losses: Tensor, p: float = 1.3, ratio: float = 0.25, mask: 
         ratio: The least share of the items that carries weight, in (0, 1].
         mask: Which items belong to the set (bool, of the shape of ``losses``); all when omitted. The loss of an
             empty set is 0, attached to the graph.
-
-    Raises:
-        ValueError: If a shape or a value is out of range, or a loss is negative or NaN; TypeError for a wrong dtype.
 
     Example:
         >>> losses = torch.tensor([4.0, 1.0, 1.0, 2.0])

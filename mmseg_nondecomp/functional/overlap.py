@@ -55,9 +55,6 @@ def soft_iou(
     false positives and of false negatives, at least 0. With 0.5 for both it is the Dice loss. The loss of an absent
     class is 1 as soon as any pixel gives it a probability.
 
-    Raises:
-        ValueError: If a shape or a value is out of range; TypeError if a dtype does not fit.
-
     Example:
         >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
         >>> soft_iou(probs, torch.tensor([0, 1, 1]))

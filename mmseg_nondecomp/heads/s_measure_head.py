@@ -13,7 +13,7 @@ from mmseg.models.decode_heads.decode_head import BaseDecodeHead
 from mmseg.models.losses import CrossEntropyLoss
 from torch import Tensor, nn
 
-from mmseg_nondecomp.functional._inputs import can_be_read, check_integer, check_number, check_option
+from mmseg_nondecomp.functional._inputs import can_be_read, check_absent, check_integer, check_number, check_option
 from mmseg_nondecomp.losses import SMeasureLoss
 from mmseg_nondecomp.losses._base import RegisteredLoss, training_iteration
 from mmseg_nondecomp.losses._distributed import sum_over
@@ -76,9 +76,7 @@ class SMeasureHead(BaseDecodeHead):
         check_option('group', group, GROUPS)
         if size_threshold != 'mean':
             check_number('size_threshold', size_threshold, '[0, 1)', " or 'mean'")
-        for owned in ('out_channels', 'threshold', 'sampler'):
-            if owned in kwargs:
-                raise TypeError(f'SMeasureHead has scores of images and takes no `{owned}`. Found {kwargs[owned]!r}.')
+        check_absent('SMeasureHead has scores of images', kwargs, ('out_channels', 'threshold', 'sampler'))
         transform = kwargs.get('input_transform')
         if transform == 'multiple_select':
             raise ValueError("Parameter `input_transform` should be None or 'resize_concat'. Found 'multiple_select'.")
@@ -203,9 +201,7 @@ def _check_class(of_class: Any, group: str, n_classes: int) -> None:
         return
     if group != 'size':
         raise ValueError(f"Parameter `of_class` should be given with `group='size'` only. Found it with {group!r}.")
-    check_integer('of_class', of_class, lowest=0)
-    if of_class >= n_classes:
-        raise ValueError(f'Parameter `of_class` should be a class, from 0 to {n_classes - 1}. Found {of_class}.')
+    check_integer('of_class', of_class, 0, n_classes - 1)
 
 
 def _check_loss(loss: Any) -> None:

@@ -1,7 +1,5 @@
 """Base of hooks that measure the logits and labels that a head passes to its loss in training."""
 
-from __future__ import annotations
-
 from operator import attrgetter
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Running IoU of the training predictions, for the log and for samplers."""
 
-from __future__ import annotations
-
 import warnings
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Torchmetrics metrics of the training predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

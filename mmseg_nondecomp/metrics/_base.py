@@ -32,12 +32,7 @@ class UnitMetric(Metric):
 
         Example:
             >>> from mmseg_nondecomp.metrics import SoftJaccardIndex
-            >>> metric = SoftJaccardIndex(num_classes=2)
-            >>> probs, target = torch.tensor([[0.8, 0.2], [0.3, 0.7]]), torch.tensor([0, 1])
-            >>> values = [metric(probs, target), metric(1 - probs, target)]
-            >>> figure, axis = metric.plot(values)
-            >>> axis.get_ylabel()
-            'SoftJaccardIndex'
+            >>> figure, axis = SoftJaccardIndex(num_classes=2).plot([torch.tensor(0.5), torch.tensor(0.6)])
         """
         return self._plot(val, ax)
 

@@ -39,10 +39,7 @@ class DirectAveragePrecision(UnitMetric):
     Example:
         >>> metric = DirectAveragePrecision(epsilon=8.0)
         >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
-        >>> value = metric(scores, torch.tensor([0, 1, 0]))
-        >>> value
-        tensor(0.5000, grad_fn=<...>)
-        >>> value.backward()
+        >>> metric(scores, torch.tensor([0, 1, 0])).backward()
         >>> scores.grad
         tensor([-0.0000,  0.1250, -0.1250])
         >>> DirectAveragePrecision(bins=65536)(scores.detach(), torch.tensor([0, 1, 0]))

@@ -7,11 +7,7 @@ from torch import Tensor
 from torchmetrics.utilities.data import dim_zero_cat
 
 from mmseg_nondecomp.metrics._base import UnitMetric
-from mmseg_nondecomp.metrics.functional._image_jaccard import (
-    _jaccard_index_by_image_arg_validation,
-    _jaccard_index_by_image_compute,
-    _jaccard_index_by_image_update,
-)
+from mmseg_nondecomp.metrics.functional import _image_jaccard as functional
 
 
 class JaccardIndexByImage(UnitMetric):
@@ -48,10 +44,6 @@ class JaccardIndexByImage(UnitMetric):
         >>> true = torch.tensor([[0, 0, 1, 1], [0, 0, 0, 0]])
         >>> {name: round(value.item(), 3) for name, value in metric(decided, true).items()}
         {'image': 0.479, 'class': 0.479, 'dataset': 0.583, 'batch': 0.583, 'worst': 0.375}
-
-    Reference:
-        M. Berman, A. Rannen Triki, M. B. Blaschko: The Lovász-Softmax loss. CVPR 2018, section 3.1.
-        Z. Wang et al.: Revisiting evaluation metrics for semantic segmentation. NeurIPS 2023.
     """
 
     is_differentiable = False
@@ -61,7 +53,7 @@ class JaccardIndexByImage(UnitMetric):
 
     def __init__(self, num_classes: int, ignore_index: int | None = None, worst: float = 0.05, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        _jaccard_index_by_image_arg_validation(num_classes, ignore_index, worst)
+        functional.check_settings(num_classes, ignore_index, worst)
         self.num_classes, self.ignore_index, self.worst = num_classes, ignore_index, worst
         self.add_settings_state(ignore_index=ignore_index)
         self.add_state('counts', [], dist_reduce_fx='cat')
@@ -69,11 +61,11 @@ class JaccardIndexByImage(UnitMetric):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add the images of one batch."""
-        counts, batch = _jaccard_index_by_image_update(preds, target, self.num_classes, self.ignore_index)
+        counts, batch = functional.counts_of_images(preds, target, self.num_classes, self.ignore_index)
         self.counts += [counts.flatten().float()]  # type: ignore[operator]
         self.batches = self.batches + batch
 
     def compute(self) -> dict[str, Tensor]:
         """Return the five averages."""
         counts = dim_zero_cat(self.counts) if len(self.counts) else self.batches.new_zeros(0)
-        return _jaccard_index_by_image_compute(counts.view(-1, 2, self.num_classes), self.batches, self.worst)
+        return functional.averages(counts.view(-1, 2, self.num_classes), self.batches, self.worst)

@@ -6,10 +6,7 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.metrics._base import UnitMetric
-from mmseg_nondecomp.metrics.functional._smooth_topk import (
-    _smooth_topk_accuracy_arg_validation,
-    _smooth_topk_accuracy_update,
-)
+from mmseg_nondecomp.metrics.functional import _smooth_topk as functional
 
 
 class SmoothTopKAccuracy(UnitMetric):
@@ -46,7 +43,7 @@ class SmoothTopKAccuracy(UnitMetric):
         self, num_classes: int, k: int = 5, tau: float = 1.0, ignore_index: int | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        _smooth_topk_accuracy_arg_validation(num_classes, k, tau, ignore_index)
+        functional.check_settings(num_classes, k, tau, ignore_index)
         self.num_classes, self.k, self.tau, self.ignore_index = num_classes, k, tau, ignore_index
         self.add_settings_state(k=k, tau=tau, ignore_index=ignore_index)
         self.add_state('total', torch.zeros((), dtype=torch.float64), dist_reduce_fx='sum')
@@ -54,7 +51,7 @@ class SmoothTopKAccuracy(UnitMetric):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add the probabilities of a batch."""
-        total, count = _smooth_topk_accuracy_update(
+        total, count = functional.sum_of_probabilities(
             preds, target, self.num_classes, self.k, self.tau, self.ignore_index
         )
         self.total = self.total + total

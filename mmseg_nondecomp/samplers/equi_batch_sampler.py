@@ -1,7 +1,5 @@
 """Sampler of images for each class in turn (Equibatch)."""
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import numpy as np
@@ -20,10 +18,9 @@ class EquiBatchSampler(ClassDrivenSampler):
     left out.
 
     The order of the classes is fixed, and with it the classes that share a batch: with 20 classes, each batch of four
-    is drawn for one of five groups of classes, and each of two processes draws for half of the classes. (A crop also
-    shows other classes.) If batch statistics or a loss per process should not depend on that, take a number of images
-    per step that has no common divisor with the number of classes, synchronised batch normalisation, and
-    ``scope='world'`` in the loss.
+    is drawn for one of five groups of classes, and each of two processes draws for half of the classes. To avoid that,
+    take a number of images per step that has no common divisor with the number of classes, synchronised batch
+    normalisation, and ``scope='world'`` in the loss.
 
     In place of the ``sampler`` of a data loader it yields images, in place of its ``batch_sampler`` batches of them;
     the stream is the same. With `RandomCropOnClass` the class is in the crop.

@@ -1,7 +1,5 @@
 """Sampler of images for classes of low IoU."""
 
-from __future__ import annotations
-
 import bisect
 import itertools
 import math

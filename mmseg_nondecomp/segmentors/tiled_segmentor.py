@@ -34,10 +34,6 @@ class TiledSegmentor:
             model = dict(
                 type='TiledSegmentor', segmentor='EncoderDecoder',
                 test_cfg=dict(mode='slide', crop_size=(512, 512), stride=(384, 384)))
-
-        or, for a config that predicts otherwise, ``tools/test.py CONFIG CHECKPOINT --cfg-options
-        model.type=TiledSegmentor model.segmentor=EncoderDecoder model.test_cfg.mode=slide
-        "model.test_cfg.crop_size=(512,512)" "model.test_cfg.stride=(384,384)"``.
     """
 
     test_cfg: Any

@@ -35,10 +35,5 @@ CLASSES: tuple[str, ...] = tuple(sorted(' '.join(GROUPS.values()).split()))
 
 
 def cifar100_groups() -> list[list[int]]:
-    """Return the numbers of the classes of each coarse class.
-
-    Example:
-        >>> cifar100_groups()[14]
-        [2, 11, 35, 46, 98]
-    """
+    """Return the numbers of the classes of each coarse class; ``[2, 11, 35, 46, 98]`` for people."""
     return [[CLASSES.index(name) for name in names.split()] for names in GROUPS.values()]

@@ -1,7 +1,5 @@
 """Crop of an image to a box and its surroundings."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -17,9 +15,9 @@ from mmseg_nondecomp.registry import TRANSFORMS
 class CropBox(BaseTransform):
     """Crop of an image to its box, enlarged about its centre.
 
-    The crop has the fewest whole pixels that hold the enlarged box. Pixels outside of the image are filled. R-CNN's
-    crops of 227 x 227 pixels, with a margin of 16 around the box, are those of ``context=227 / 195`` resized to 227 x
-    227, filled with the mean colour.
+    The crop has the fewest whole pixels that hold the enlarged box. Pixels outside of the image are filled. The crops
+    of R-CNN (https://arxiv.org/abs/1311.2524, appendix A), 227 x 227 pixels with a margin of 16 around the box, are
+    those of ``context=227 / 195`` resized to 227 x 227, filled with the mean colour.
 
     Required keys: ``img``; ``bbox``, the edges left, top, right, bottom of the box in pixels, from 0. Modified keys:
     ``img``, ``img_shape``. The box is not changed.
@@ -38,10 +36,6 @@ class CropBox(BaseTransform):
                [ 0,  1,  2,  3],
                [ 4,  5,  6,  7],
                [ 8,  9, 10, 11]])
-
-    Reference:
-        R. Girshick, J. Donahue, T. Darrell, J. Malik: Rich feature hierarchies for accurate object detection and
-        semantic segmentation. CVPR 2014, appendix A. https://arxiv.org/abs/1311.2524
     """
 
     def __init__(self, context: float = 1.0, pad_value: float | Sequence[float] = 0) -> None:

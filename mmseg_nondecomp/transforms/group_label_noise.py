@@ -1,7 +1,5 @@
 """Label noise within groups of classes."""
 
-from __future__ import annotations
-
 import operator
 from typing import Any
 
@@ -18,7 +16,8 @@ class GroupLabelNoise(BaseTransform):
     r"""Replacement of a label, with probability :math:`\nu`, by one drawn uniformly from its group.
 
     The new label may be the old one: in groups of five :math:`4 \nu / 5` of the labels are wrong. A prediction of all
-    classes of the right group stays right, as with the noisy labels of CIFAR-100 in the smooth top-k paper.
+    classes of the right group stays right, as with the noisy labels of CIFAR-100 in the smooth top-k paper
+    (https://arxiv.org/abs/1802.07595, section 5.1).
 
     An image has the same label in every epoch, worker and process, and with any augmentation: it depends only on the
     seed and on the index of the image in its data set, ``sample_idx``. Labels that are replaced at some ``noise`` are
@@ -37,10 +36,6 @@ class GroupLabelNoise(BaseTransform):
         >>> transform = GroupLabelNoise(noise=1.0, groups=[[0, 2], [1, 3]])
         >>> [transform(dict(gt_label=2, sample_idx=index))['gt_label'] for index in range(6)]
         [0, 2, 0, 2, 0, 2]
-
-    Reference:
-        L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018, section
-        5.1. https://arxiv.org/abs/1802.07595
     """
 
     def __init__(self, noise: float, groups: list[list[int]] | str, seed: int = 0) -> None:

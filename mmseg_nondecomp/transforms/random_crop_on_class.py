@@ -1,7 +1,5 @@
 """Random crop that holds the sampled class."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

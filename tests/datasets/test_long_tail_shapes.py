@@ -117,8 +117,8 @@ def test_damaged_data_set_is_drawn_again(tmp_path: Path):
         (dict(image_size=(64, 64)), TypeError, r'`image_size` should be an integer. Found \(64, 64\)'),
         (dict(seed=-1), ValueError, '`seed` should be at least 0. Found -1'),
         (dict(seed=True), TypeError, '`seed` should be an integer. Found True'),
-        (dict(data_root=None), TypeError, '`data_root` must be a path, found None'),
-        (dict(ann_file='x.txt'), TypeError, "takes no `ann_file`, found 'x.txt'"),
+        (dict(data_root=None), TypeError, '`data_root` should be a path. Found None'),
+        (dict(ann_file='x.txt'), TypeError, "takes no `ann_file`. Found 'x.txt'"),
         (dict(data_prefix={}), TypeError, 'takes no `data_prefix`'),
     ],
 )

@@ -59,9 +59,6 @@ def loss_augmented_ranking(pos: Tensor, neg: Tensor, epsilon: float, direction: 
         epsilon: The weight of the loss, not negative.
         direction: ``'positive'`` for the worse ranking, ``'negative'`` for the better one.
 
-    Raises:
-        ValueError: If a shape, ``epsilon`` or ``direction`` does not fit; TypeError if scores are not floating point.
-
     Example:
         >>> pos, neg = torch.tensor([2.0, 0.0]), torch.tensor([1.0, -1.0])
         >>> loss_augmented_ranking(pos, neg, epsilon=0.0)

@@ -37,9 +37,6 @@ def direct_ap_loss(
             1 - AP but the bound that they minimise.
         weight: 0 for items that do not count, 1 for others, of shape [n].
 
-    Raises:
-        ValueError: If a shape, a label or a parameter is out of range; TypeError if its type does not fit.
-
     Example:
         >>> scores = torch.tensor([2.0, 1.0, 0.0], requires_grad=True)
         >>> loss = direct_ap_loss(scores, torch.tensor([0, 1, 0]), epsilon=8.0)

@@ -50,9 +50,6 @@ def lovasz_softmax(
     Returns:
         A scalar in [0, 1]; 0, attached to the graph, if no class counts.
 
-    Raises:
-        ValueError: If a shape or a value is out of range; TypeError if a dtype does not fit.
-
     Example:
         >>> import torch
         >>> probs = torch.tensor([[0.8, 0.2], [0.6, 0.4], [0.3, 0.7]])
@@ -82,9 +79,6 @@ def lovasz_hinge(logits: Tensor, target: Tensor, per_image: bool = False, ignore
 
     Returns:
         A scalar; 0, attached to the graph, if no pixel is left. Without any foreground it is the largest error.
-
-    Raises:
-        ValueError: If the shapes differ or a label is neither 0 nor 1; TypeError if a dtype does not fit.
 
     Example:
         >>> import torch

@@ -29,9 +29,6 @@ def project_tau(tau: Tensor, eps: Tensor) -> tuple[Tensor, Tensor]:
     Returns:
         Both, of the inputs' shapes and types; differentiable wherever the projection is. NaN stays where it is.
 
-    Raises:
-        ValueError: If the shapes do not fit; TypeError if an input is not floating point.
-
     Example:
         >>> project_tau(torch.tensor([4.0, 4.0, 0.5, -1.0]), torch.tensor(1.0))
         (tensor([ 3.0000,  3.0000,  0.5000, -1.0000]), tensor(3.))

@@ -37,9 +37,6 @@ def soft_project_tau(tau: Tensor, eps: Tensor, temperature: float) -> tuple[Tens
         eps: Their bound, of shape [...].
         temperature: Width of the edges, above 0, in the unit of τ.
 
-    Raises:
-        ValueError: If the shapes do not fit, or the temperature is not above 0; TypeError if a type does not fit.
-
     Example:
         >>> soft_project_tau(torch.tensor([4.0, 4.0, 0.5, -1.0]), torch.tensor(1.0), 0.1)
         (tensor([ 3.0000,  3.0000,  0.5000, -1.0000]), tensor(3.0000))

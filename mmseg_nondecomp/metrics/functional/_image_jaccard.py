@@ -26,19 +26,17 @@ def jaccard_index_by_image(
         >>> {name: round(value.item(), 3) for name, value in values.items()}
         {'image': 0.479, 'class': 0.479, 'dataset': 0.583, 'batch': 0.583, 'worst': 0.375}
     """
-    _jaccard_index_by_image_arg_validation(num_classes, ignore_index, worst)
-    return _jaccard_index_by_image_compute(
-        *_jaccard_index_by_image_update(preds, target, num_classes, ignore_index), worst
-    )
+    check_settings(num_classes, ignore_index, worst)
+    return averages(*counts_of_images(preds, target, num_classes, ignore_index), worst)
 
 
-def _jaccard_index_by_image_arg_validation(num_classes: int, ignore_index: int | None, worst: float) -> None:
+def check_settings(num_classes: int, ignore_index: int | None, worst: float) -> None:
     check_integer('num_classes', num_classes, lowest=1)
     check_ignore_index(ignore_index)
     check_number('worst', worst, '(0, 1]')
 
 
-def _jaccard_index_by_image_update(
+def counts_of_images(
     preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None
 ) -> tuple[Tensor, Tensor]:
     """Return intersections and unions of each image [N, 2, C]; and the index of the batch, and 1 if it has one."""
@@ -54,7 +52,7 @@ def _jaccard_index_by_image_update(
     return counts, torch.stack([index.nan_to_num(), (~index.isnan()).double()])
 
 
-def _jaccard_index_by_image_compute(counts: Tensor, batches: Tensor, worst: float) -> dict[str, Tensor]:
+def averages(counts: Tensor, batches: Tensor, worst: float) -> dict[str, Tensor]:
     counts = counts.double()
     of_images = mean_jaccard(counts)
     # Of a single class: an image in which it is neither true nor decided does not count.

@@ -25,19 +25,19 @@ def smooth_topk_accuracy(
         >>> smooth_topk_accuracy(torch.tensor([[3.0, 2.0, 1.0, 0.0]]), torch.tensor([1]), num_classes=4, k=2)
         tensor(0.5891)
     """
-    _smooth_topk_accuracy_arg_validation(num_classes, k, tau, ignore_index)
-    total, count = _smooth_topk_accuracy_update(preds, target, num_classes, k, tau, ignore_index)
+    check_settings(num_classes, k, tau, ignore_index)
+    total, count = sum_of_probabilities(preds, target, num_classes, k, tau, ignore_index)
     return (total / count).to(torch.promote_types(preds.dtype, torch.float32))
 
 
-def _smooth_topk_accuracy_arg_validation(num_classes: int, k: int, tau: float, ignore_index: int | None) -> None:
+def check_settings(num_classes: int, k: int, tau: float, ignore_index: int | None) -> None:
     check_integer('num_classes', num_classes, lowest=1)
     check_k(k, num_classes)
     check_temperature(tau)
     check_ignore_index(ignore_index)
 
 
-def _smooth_topk_accuracy_update(
+def sum_of_probabilities(
     preds: Tensor, target: Tensor, num_classes: int, k: int, tau: float, ignore_index: int | None
 ) -> tuple[Tensor, Tensor]:
     """Return the sum of the probabilities, float64, and the number of items."""
