@@ -50,10 +50,10 @@ def greedy(boxes, scores, labels, true_boxes, true_labels):
     return found
 
 
-@pytest.mark.parametrize('seed', range(30))
-def test_are_handed_out_from_the_highest_score(seed):
-    generator = torch.Generator().manual_seed(seed)
-    n, m = (3 * (seed == 0), 3 * (seed == 1)) if seed < 2 else torch.randint(9, (2,), generator=generator).tolist()
+@pytest.mark.parametrize('n', [0, 1, 2, 4, 6, 8])
+@pytest.mark.parametrize('m', [0, 1, 3, 5, 8])
+def test_are_handed_out_from_the_highest_score(n, m):
+    generator = torch.Generator().manual_seed(10 * n + m)
     true = boxes(m, generator)
     near = true[torch.randint(max(m, 1), (n,), generator=generator)] if m else boxes(n, generator)
     found = near + torch.rand(n, 4, generator=generator)
