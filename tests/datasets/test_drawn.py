@@ -38,11 +38,14 @@ def images(dataset: BaseDataset) -> list[bytes]:
 
 
 @each_kind
-def test_is_built_by_its_bare_name(kind: Kind):
-    dataset = DATASETS.build({'type': kind.build.__name__, 'split': 'val', kind.size: 1})
+def test_is_built_by_its_bare_name_with_empty_arguments_of_files(kind: Kind):
+    files: dict[str, Any] = dict(data_root='', ann_file='', data_prefix={})
+    dataset = DATASETS.build({'type': kind.build.__name__, 'split': 'val', 'seed': 5, kind.size: 2} | files)
     assert type(dataset) is kind.build
     assert isinstance(dataset, BaseDataset)
     assert dataset.metainfo['classes'] == kind.classes
+    assert (dataset.split, getattr(dataset, kind.size), dataset.seed) == ('val', 2, 5)
+    assert len(dataset) == 2 * kind.n_per_size
 
 
 @each_kind
@@ -51,13 +54,6 @@ def test_default_size_and_time(kind: Kind):
     assert len(kind.build()) == kind.defaults['train']
     assert time.process_time() - begin < 10
     assert len(kind.build('val')) == kind.defaults['val']
-
-
-@each_kind
-def test_size_split_and_seed_can_be_read(kind: Kind):
-    dataset = kind.build('val', 2, 5)
-    assert (dataset.split, getattr(dataset, kind.size), dataset.seed) == ('val', 2, 5)
-    assert len(dataset) == 2 * kind.n_per_size
 
 
 @each_kind
@@ -119,9 +115,3 @@ def test_files_are_refused(kind: Kind, files: dict[str, Any]):
     [(name, found)] = files.items()
     with pytest.raises(TypeError, match=f'{kind.build.__name__} has no files and takes no `{name}`. Found {found!r}'):
         kind.build(**files)
-
-
-@each_kind
-def test_empty_arguments_of_files_are_accepted(kind: Kind):
-    dataset = kind.build(**{kind.size: 1}, data_root='', ann_file='', data_prefix={})
-    assert len(dataset) == kind.n_per_size

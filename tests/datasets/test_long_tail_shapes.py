@@ -30,18 +30,16 @@ def names(root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir() if not path.name.startswith('.'))
 
 
-def leftovers(root: Path) -> list[str]:
-    return sorted(path.name for path in root.iterdir() if path.name.startswith('.building'))
-
-
 def content(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob('*.png')}
 
 
-def test_is_built_by_its_bare_name_from_the_mmseg_scope(tmp_path: Path):
-    dataset = DATASETS.build(dict(type='LongTailShapes', data_root=str(tmp_path), **SMALL))
+def test_is_built_by_its_bare_name_from_the_mmseg_scope_and_drawn_when_it_is_needed(tmp_path: Path):
+    dataset = DATASETS.build(dict(type='LongTailShapes', data_root=str(tmp_path), lazy_init=True, **SMALL))
     assert isinstance(dataset, LongTailShapes)
     assert isinstance(dataset, BaseSegDataset)
+    assert names(tmp_path) == []
+    dataset.full_init()
     assert len(dataset) == 3
     assert dataset.metainfo['classes'] == CLASSES
     assert len(dataset.metainfo['palette']) == len(CLASSES)
@@ -70,19 +68,18 @@ def test_some_classes_against_the_rest(tmp_path: Path):
         LongTailShapes(tmp_path, 'val', num_images=3, metainfo=dict(classes=('rest', 'moon')))
 
 
-def test_lazy_data_set_draws_nothing_before_it_is_needed(tmp_path: Path):
-    dataset = LongTailShapes(str(tmp_path), lazy_init=True, **SMALL)
-    assert names(tmp_path) == []
-    dataset.full_init()
-    assert len(dataset) == 3
-
-
-def test_second_use_reads_what_the_first_has_drawn(tmp_path: Path, monkeypatch, capfd):
-    LongTailShapes(str(tmp_path), **SMALL)
+def test_second_use_reads_what_the_first_has_drawn_unless_it_is_damaged(tmp_path: Path, monkeypatch, capfd):
+    folder = LongTailShapes(str(tmp_path), **SMALL).folder
     assert 'drawing LongTailShapes train: 3/3' in capfd.readouterr().err
-    monkeypatch.setattr(long_tail_shapes, 'draw_scene', _unexpected)
-    LongTailShapes(str(tmp_path), **SMALL)
+    with monkeypatch.context() as patch:
+        patch.setattr(long_tail_shapes, 'draw_scene', lambda *_: pytest.fail('the scenes were drawn again'))
+        LongTailShapes(str(tmp_path), **SMALL)
     assert capfd.readouterr().err == ''
+    whole = content(folder)
+    (folder / 'ann_dir' / '000001.png').unlink()
+    LongTailShapes(str(tmp_path), **SMALL)
+    assert content(folder) == whole
+    assert not list(tmp_path.glob('.building*'))
 
 
 def test_other_arguments_get_a_folder_of_their_own(tmp_path: Path):
@@ -97,26 +94,14 @@ def test_picture_that_finds_no_room_is_an_error():
         long_tail_shapes._write_png(Path('/dev/full'), np.zeros((8, 8), np.uint8))
 
 
-def test_damaged_data_set_is_drawn_again(tmp_path: Path):
-    folder = LongTailShapes(str(tmp_path), **SMALL).folder
-    whole = content(folder)
-    (folder / 'ann_dir' / '000001.png').unlink()
-    LongTailShapes(str(tmp_path), **SMALL)
-    assert content(folder) == whole
-    assert leftovers(tmp_path) == []
-
-
 @pytest.mark.parametrize(
     ('arguments', 'error', 'message'),
     [
         (dict(split='test'), ValueError, "`split` should be one of .* Found 'test'"),
-        (dict(split=['train']), ValueError, '`split`'),
         (dict(num_images=0), ValueError, '`num_images` should be at least 1. Found 0'),
-        (dict(num_images='9'), TypeError, "`num_images` should be an integer. Found '9'"),
         (dict(image_size=16), ValueError, '`image_size` should be from 32 to 1024. Found 16'),
         (dict(image_size=(64, 64)), TypeError, r'`image_size` should be an integer. Found \(64, 64\)'),
         (dict(seed=-1), ValueError, '`seed` should be at least 0. Found -1'),
-        (dict(seed=True), TypeError, '`seed` should be an integer. Found True'),
         (dict(data_root=None), TypeError, '`data_root` should be a path. Found None'),
         (dict(ann_file='x.txt'), TypeError, "takes no `ann_file`. Found 'x.txt'"),
         (dict(data_prefix={}), TypeError, 'takes no `data_prefix`'),
@@ -126,7 +111,3 @@ def test_bad_arguments_are_named(tmp_path: Path, arguments: dict, error: type, m
     with pytest.raises(error, match=message):
         LongTailShapes(**{'data_root': str(tmp_path), **arguments})
     assert names(tmp_path) == []
-
-
-def _unexpected(*args: Any) -> None:
-    raise RuntimeError('the scenes were drawn again')

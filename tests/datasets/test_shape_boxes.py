@@ -56,22 +56,17 @@ def drawn():
     return list(zip(found, masks, strict=True))
 
 
-def test_boxes_and_classes_are_exact(drawn):
+def test_boxes_and_classes_are_exact_and_no_object_hides_another(drawn):
     for (_, boxes, labels), objects in drawn:
         assert boxes.shape == (len(labels), 4)
         assert len(objects) == len(labels) <= shape_boxes.MOST_OBJECTS
+        assert sum((mask.astype(int) for mask, _ in objects), np.zeros(1)).max() <= 1
         for (mask, outline), (left, top, right, bottom), label in zip(objects, boxes.astype(int), labels, strict=True):
             assert OUTLINES[CLASSES[label]][0] is outline
             inside = mask[top:bottom, left:right]
             assert inside.sum() == mask.sum()
             assert all(edge.any() for edge in (inside[0], inside[-1], inside[:, 0], inside[:, -1]))
             assert min(inside.shape) >= 9
-
-
-def test_no_object_hides_another(drawn):
-    for _, objects in drawn:
-        if objects:
-            assert sum(mask.astype(int) for mask, _ in objects).max() == 1
 
 
 def test_disks_can_be_seen_in_their_boxes(drawn):

@@ -36,8 +36,10 @@ def test_quarter_turns_are_exact(outline):
     assert np.array_equal(shape_mask(outline, 41, (20, 20), 15, 180), np.rot90(upright, 2))
 
 
-def test_center_is_column_then_row():
+def test_center_is_column_then_row_and_may_lie_outside_of_the_image():
     assert np.argwhere(shape_mask(disk, 9, (6, 2), 0.5, 0)).tolist() == [[2, 6]]
+    assert not shape_mask(disk, 8, (-20, 4), 5, 0).any()
+    assert shape_mask(disk, 8, (-2, 4), 5, 0).any()
 
 
 def test_triangle_points_up():
@@ -45,11 +47,6 @@ def test_triangle_points_up():
     filled = rows[rows > 0]
     assert filled[0] < filled[-1]
     assert (np.diff(filled) >= 0).all()
-
-
-def test_shape_outside_of_the_image_is_clipped():
-    assert not shape_mask(disk, 8, (-20, 4), 5, 0).any()
-    assert shape_mask(disk, 8, (-2, 4), 5, 0).any()
 
 
 def test_grow_adds_the_four_neighbours():

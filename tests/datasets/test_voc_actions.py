@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mmengine.dataset import BaseDataset
 from mmengine.registry import DATASETS
 from voc_tree import Drawn, write_list, write_voc
 
@@ -59,17 +58,11 @@ def action_list(root: Path, action: str) -> Path:
     return root / 'ImageSets' / 'Action' / f'{action}_trainval.txt'
 
 
-def test_is_built_by_its_bare_name(root: Path, drawn: dict):
-    dataset = DATASETS.build(dict(type='VOCActions', data_root=str(root), split='test'))
-    assert isinstance(dataset, VOCActions)
-    assert isinstance(dataset, BaseDataset)
-    assert dataset.metainfo['classes'] == ACTIONS
-    assert len(ACTIONS) == 10
-
-
 @pytest.mark.parametrize('split', PARTS)
 def test_an_item_is_a_person_with_box_and_labels(root: Path, drawn: dict, split: str):
-    dataset = VOCActions(root, split)
+    dataset = DATASETS.build(dict(type='VOCActions', data_root=str(root), split=split))
+    assert isinstance(dataset, VOCActions)
+    assert dataset.metainfo['classes'] == ACTIONS
     for index, info in enumerate(infos(dataset)):
         person = drawn[info['img_id'], info['person']]
         assert Path(info['img_path']) == root / 'JPEGImages' / f'{person.image}.jpg'
@@ -136,7 +129,6 @@ def test_labels_of_0_take_people_out_and_move_no_one(root: Path, drawn: dict):
     [
         (dict(split='trainval'), ValueError, "`split`.*'train', 'val', 'test'.*Found 'trainval'"),
         (dict(seed=-1), ValueError, '`seed`.*Found -1'),
-        (dict(seed=0.5), TypeError, '`seed`.*Found 0.5'),
         (dict(ann_file='a.txt'), TypeError, "`ann_file`.*Found 'a.txt'"),
         (dict(data_prefix=dict(img_path='a')), TypeError, '`data_prefix`.*Found'),
         (dict(metainfo=dict(classes=('running', 'flying'))), ValueError, "`classes`.*Found \\('running', 'flying'\\)"),
@@ -156,11 +148,7 @@ DOWNLOAD = 'Download VOCtrainval_11-May-2012.tar .* VOCdevkit/VOC2012, with Imag
     ('damage', 'error', 'message'),
     [
         (shutil.rmtree, FileNotFoundError, f'jumping_trainval.txt is missing. {DOWNLOAD}'),
-        (
-            lambda root: action_list(root, 'phoning').unlink(),
-            FileNotFoundError,
-            f'phoning_trainval.txt is .*{DOWNLOAD}',
-        ),
+        (lambda root: action_list(root, 'phoning').unlink(), FileNotFoundError, f'phoning_trainval.*{DOWNLOAD}'),
         (lambda root: annotation(root).unlink(), FileNotFoundError, f'{KEY[0]}.xml is missing. {DOWNLOAD}'),
         (lambda root: action_list(root, 'walking').write_text('\n'), ValueError, 'walking_.* name people. Found none'),
     ],

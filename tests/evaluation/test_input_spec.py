@@ -8,6 +8,8 @@ from torchmetrics.wrappers import ClasswiseWrapper
 from mmseg_nondecomp import metrics as ours
 from mmseg_nondecomp.evaluation._input_spec import InputSpec, input_spec_of
 
+COMPARES_SCORES = r"'a' .* compares scores.* `inputs` should be 'scores' or 'logits'"
+
 
 @pytest.mark.parametrize(
     ('metric', 'kind', 'form'),
@@ -55,22 +57,17 @@ def test_something_else_can_be_asked_for():
     assert input_spec_of('a', torchmetrics.MeanSquaredError(), 'labels') == InputSpec('labels')
 
 
-def test_unknown_metrics_need_inputs():
-    with pytest.raises(ValueError, match=r"'a' \(MeanSquaredError\) may take .*`inputs=dict\(a='labels'\)`"):
-        input_spec_of('a', torchmetrics.MeanSquaredError(), None)
-
-
-@pytest.mark.parametrize('metric', [C.BinaryAUROC(), ours.SmoothTopKAccuracy(3, k=2)], ids=str)
-def test_scores_cannot_be_taken_from_labels(metric):
-    with pytest.raises(ValueError, match=r"'a' .* compares scores.* `inputs` should be 'scores' or 'logits'"):
-        input_spec_of('a', metric, 'labels')
-
-
-def test_no_such_kind():
-    with pytest.raises(ValueError, match=r"`inputs` should be one of \('labels'.*\) for metric 'a'\. Found 'probs'"):
-        input_spec_of('a', C.BinaryAUROC(), 'probs')
-
-
-def test_one_hot_input():
-    with pytest.raises(ValueError, match=r"'a' \(MeanIoU\) should take class indices: set `input_format='index'`"):
-        input_spec_of('a', S.MeanIoU(3, input_format='one-hot'), None)
+@pytest.mark.parametrize(
+    ('metric', 'inputs', 'message'),
+    [
+        (torchmetrics.MeanSquaredError(), None, r"'a' \(MeanSquaredError\) may take .*`inputs=dict\(a='labels'\)`"),
+        (C.BinaryAUROC(), 'labels', COMPARES_SCORES),
+        (ours.SmoothTopKAccuracy(3, k=2), 'labels', COMPARES_SCORES),
+        (C.BinaryAUROC(), 'probs', r"`inputs` should be one of \('labels'.*\) for metric 'a'\. Found 'probs'"),
+        (S.MeanIoU(3, input_format='one-hot'), None, r"'a' \(MeanIoU\) .* class indices: set `input_format='index'`"),
+    ],
+    ids=['unknown', 'scores', 'logits', 'no such kind', 'one-hot'],
+)
+def test_inputs_that_a_metric_cannot_take(metric, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        input_spec_of('a', metric, inputs)

@@ -50,10 +50,10 @@ def greedy(boxes, scores, labels, true_boxes, true_labels):
     return found
 
 
-@pytest.mark.parametrize('seed', range(30))
-def test_are_handed_out_from_the_highest_score(seed):
-    generator = torch.Generator().manual_seed(seed)
-    n, m = (int(torch.randint(0, 9, (), generator=generator)) for _ in range(2))
+@pytest.mark.parametrize('n', [0, 1, 2, 4, 6, 8])
+@pytest.mark.parametrize('m', [0, 1, 3, 5, 8])
+def test_are_handed_out_from_the_highest_score(n, m):
+    generator = torch.Generator().manual_seed(10 * n + m)
     true = boxes(m, generator)
     near = true[torch.randint(max(m, 1), (n,), generator=generator)] if m else boxes(n, generator)
     found = near + torch.rand(n, 4, generator=generator)
@@ -63,11 +63,6 @@ def test_are_handed_out_from_the_highest_score(seed):
     assert hits(found, scores, labels, true, true_labels).tolist() == expected
 
 
-def test_of_another_class_is_wrong():
-    box = torch.tensor([[0.0, 0.0, 1.0, 1.0]])
-    assert hits(box, torch.ones(1), torch.tensor([0]), box, torch.tensor([1])).tolist() == [False]
-
-
 def test_within_a_region_of_the_class():
     region = torch.tensor([[0.0, 0.0, 10.0, 10.0]])
     boxes = torch.tensor([[0.0, 0.0, 2.0, 2.0], [8.0, 0.0, 12.0, 2.0], [9.0, 0.0, 13.0, 2.0], [0.0, 0.0, 0.0, 0.0]])
@@ -75,9 +70,3 @@ def test_within_a_region_of_the_class():
     assert lie_within(boxes, labels, region, torch.tensor([1])).tolist() == [True, True, False, False]
     assert not lie_within(boxes, labels, region, torch.tensor([2])).any()
     assert not lie_within(boxes, labels, region[:0], torch.zeros(0)).any()
-
-
-def test_without_objects_all_are_wrong():
-    empty = torch.zeros(0, 4)
-    assert hits(torch.rand(3, 4), torch.rand(3), torch.zeros(3), empty, torch.zeros(0)).tolist() == [False] * 3
-    assert hits(empty, torch.zeros(0), torch.zeros(0), torch.rand(3, 4), torch.zeros(3)).tolist() == []

@@ -45,22 +45,21 @@ def test_collections():
 @pytest.mark.parametrize(
     ('name', 'hint'),
     [
-        ('torchmetrics.classification.MulticlasJaccardIndex', 'torchmetrics.classification.MulticlassJaccardIndex'),
-        ('MulticlassJaccardIndex', 'torchmetrics.classification.MulticlassJaccardIndex'),
-        ('LovaszJacardIndex', "'LovaszJaccardIndex'"),
-        ('torchmetrics.clasification.BinaryAccuracy', 'torchmetrics.classification.BinaryAccuracy'),
-        ('torchmetric.classification.BinaryAccuracy', 'torchmetrics.classification.BinaryAccuracy'),
-        ('MeanIoU', 'torchmetrics.segmentation.MeanIoU'),
+        (
+            'torchmetrics.classification.MulticlasJaccardIndex',
+            'Did you mean .*torchmetrics.classification.MulticlassJaccardIndex',
+        ),
+        ('MulticlassJaccardIndex', 'Did you mean .*torchmetrics.classification.MulticlassJaccardIndex'),
+        ('LovaszJacardIndex', "Did you mean .*'LovaszJaccardIndex'"),
+        ('torchmetrics.clasification.BinaryAccuracy', 'Did you mean .*torchmetrics.classification.BinaryAccuracy'),
+        ('torchmetric.classification.BinaryAccuracy', 'Did you mean .*torchmetrics.classification.BinaryAccuracy'),
+        ('MeanIoU', 'Did you mean .*torchmetrics.segmentation.MeanIoU'),
+        ('Xyzzy', 'Metrics of mmseg_nondecomp'),
     ],
 )
 def test_unknown_names(name, hint):
-    with pytest.raises(ValueError, match=rf'Metric type {name!r} is not known\. Did you mean .*{hint}'):
+    with pytest.raises(ValueError, match=rf'Metric type {name!r} is not known\. {hint}'):
         build_metrics(dict(a=dict(type=name)))
-
-
-def test_unknown_name_like_no_other():
-    with pytest.raises(ValueError, match=r"Metric type 'Xyzzy' is not known\. Metrics of mmseg_nondecomp"):
-        build_metrics(dict(a=dict(type='Xyzzy')))
 
 
 @pytest.mark.parametrize(

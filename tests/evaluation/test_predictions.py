@@ -26,34 +26,24 @@ class TestMMSegmentation:
         sample.set_data(dict(seg_logits=PixelData(data=logits)))
         return sample.to_dict()
 
-    def samples(self, n=2):
-        generator = torch.Generator().manual_seed(0)
-        logits = torch.randn(n, 3, 4, 5, generator=generator)
-        target = torch.randint(3, (n, 1, 4, 5), generator=generator)
-        return (
-            [self.sample(z, z.argmax(0, keepdim=True), t) for z, t in zip(logits, target, strict=True)],
-            logits,
-            target,
-        )
-
     def test_several_classes(self):
-        samples, logits, target = self.samples()
+        generator = torch.Generator().manual_seed(0)
+        logits = torch.randn(2, 3, 4, 5, generator=generator)
+        target = torch.randint(3, (2, 1, 4, 5), generator=generator)
+        samples = [self.sample(z, z.argmax(0, keepdim=True), t) for z, t in zip(logits, target, strict=True)]
+        decided = logits.argmax(1)
         found = inputs(samples, LABELS, SCORES, LOGITS)
-        assert_close(found[LABELS], (logits.argmax(1), target.squeeze(1)))
+        assert_close(found[LABELS], (decided, target.squeeze(1)))
         assert_close(found[SCORES], (logits.softmax(1), target.squeeze(1)))
         assert_close(found[LOGITS], (logits, target.squeeze(1)))
-
-    def test_first_images(self):
-        samples, logits, target = self.samples()
         [batch] = batches_of(samples, {LABELS, LOGITS})
         assert batch.first(1).size == 1
-        expected = {LABELS: (logits[:1].argmax(1), target[:1, 0]), LOGITS: (logits[:1], target[:1, 0])}
+        expected = {LABELS: (decided[:1], target[:1, 0]), LOGITS: (logits[:1], target[:1, 0])}
         assert_close(batch.first(1).inputs, expected)
-
-    def test_logits_are_not_touched_for_labels(self):
-        samples, _, _ = self.samples()
+        with pytest.raises(ValueError, match=r'one class a pixel\. Found metrics of multilabel form'):
+            inputs(samples, MULTILABEL)
         for sample in samples:
-            del sample['seg_logits']
+            del sample['seg_logits']  # not needed for labels
         assert set(inputs(samples, LABELS)) == {LABELS}
 
     def test_one_channel(self):
@@ -64,10 +54,6 @@ class TestMMSegmentation:
         found = inputs([sample], InputSpec('labels', 'binary'), InputSpec('scores', 'binary'))
         assert_close(found[InputSpec('labels', 'binary')], ((p > 0.3).long(), target))
         assert_close(found[InputSpec('scores', 'binary')], (p, target))
-
-    def test_several_labels_a_pixel(self):
-        with pytest.raises(ValueError, match=r'one class a pixel\. Found metrics of multilabel form'):
-            inputs(self.samples()[0], MULTILABEL)
 
 
 class TestMMPretrain:
@@ -84,11 +70,8 @@ class TestMMPretrain:
         assert_close(inputs(samples, LABELS)[LABELS], (torch.arange(3), torch.full((3,), 2)))
         with pytest.raises(ValueError, match=r'hold none.* `pred_label` without `pred_score`'):
             inputs(samples, SCORES)
-
-    def test_no_scores_for_several_labels(self):
-        samples = [dict(pred_label=torch.tensor([0, 1]), gt_label=torch.tensor([0, 3]))]
         with pytest.raises(ValueError, match='metrics need scores, but the data samples hold none'):
-            inputs(samples, MULTILABEL)
+            inputs([dict(pred_label=torch.tensor([0, 1]), gt_label=torch.tensor([0, 3]))], MULTILABEL)
 
     def test_several_labels(self):
         p = torch.rand(2, 4)
@@ -130,9 +113,19 @@ class TestMMDetection:
         assert target['labels'].tolist() == [0, 1, *range(n_ignored)]
         assert target['iscrowd'].tolist() == [0, 0, *[1] * n_ignored]
 
-    def test_classes_of_boxes_are_not_defined(self):
-        with pytest.raises(ValueError, match=r'boxes.*MeanAveragePrecision.* Found metrics that need labels'):
-            inputs([self.sample()], LABELS)
+    @pytest.mark.parametrize(
+        ('spec', 'missing', 'message'),
+        [
+            (LABELS, (), r'boxes.*MeanAveragePrecision.* Found metrics that need labels'),
+            (SCORES, (), r'boxes, which are right or wrong\. Found metrics of classes form'),
+            (INSTANCES, ('gt_instances',), r'`gt_instances`.*LoadAnnotations'),
+        ],
+        ids=['labels', 'scores', 'no ground truth'],
+    )
+    def test_inputs_that_boxes_do_not_have(self, spec, missing, message):
+        sample = {key: value for key, value in self.sample().items() if key not in missing}
+        with pytest.raises(ValueError, match=message):
+            inputs([sample], spec)
 
     def test_scores_of_right_and_wrong_boxes(self):
         """The second box has the object of the first; the third lies in an ignored region, the fourth on no object."""
@@ -158,22 +151,9 @@ class TestMMDetection:
         assert [batch.size for batch in batches] == [1, 1]
         assert all(batch.first(1) is batch for batch in batches)
 
-    def test_boxes_have_no_scores_of_several_classes(self):
-        with pytest.raises(ValueError, match=r'boxes, which are right or wrong\. Found metrics of classes form'):
-            inputs([self.sample()], SCORES)
 
-    def test_no_ground_truth(self):
-        sample = self.sample()
-        del sample['gt_instances']
-        with pytest.raises(ValueError, match=r'`gt_instances`.*LoadAnnotations'):
-            inputs([sample], INSTANCES)
-
-
-def test_nothing():
+def test_nothing_has_no_batches_and_a_single_map_is_not_copied():
     assert batches_of([], {LABELS}) == []
-
-
-def test_a_single_map_is_not_copied():
     a, b = torch.rand(2, 3), torch.rand(2, 3)
     assert_close(stacked([a, b]), torch.stack([a, b]))
     assert_close(stacked([a]), a[None])

@@ -10,10 +10,9 @@ def test_names():
     values = dict(a=torch.tensor(0.5), b=torch.tensor([0.25, 0.5, 0.75]), c=dict(x=torch.tensor(3), y=2.5))
     report = Report(values, CLASSES)
     assert report.numbers == {'a': 0.5, 'b.sky': 0.25, 'b.pole': 0.5, 'b.road': 0.75, 'c.x': 3, 'c.y': 2.5}
-
-
-def test_classes_without_names_have_numbers():
     assert Report(dict(b=torch.tensor([1.0, 2.0])), None).numbers == {'b.0': 1, 'b.1': 2}
+    with pytest.raises(ValueError, match=r"Found two called 'a\.x'"):
+        Report({'a.x': torch.tensor(1.0), 'a': {'x': torch.tensor(2.0)}}, None)
 
 
 def test_what_is_not_for_each_class_stays_as_it_is():
@@ -50,8 +49,3 @@ def test_classes_of_boxes_are_those_that_were_met():
 def test_classes_of_boxes_that_were_not_asked_for_are_left_out():
     value = dict(map=torch.tensor(0.5), map_per_class=torch.tensor(-1.0), classes=torch.tensor(1, dtype=torch.int32))
     assert Report(dict(coco=value), CLASSES).numbers == {'coco.map': 0.5}
-
-
-def test_two_of_one_name_are_an_error():
-    with pytest.raises(ValueError, match=r"Found two called 'a\.x'"):
-        Report({'a.x': torch.tensor(1.0), 'a': {'x': torch.tensor(2.0)}}, None)

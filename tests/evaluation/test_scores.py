@@ -34,15 +34,9 @@ def test_two_channels_are_one_decision():
         assert_close(scores.of('logits', 'binary'), z[:, 1] - z[:, 0])
 
 
-def test_certainty_has_finite_logits():
+def test_certainty_half_precision_and_three_classes():
     for p in (torch.tensor([[0.0]]), torch.tensor([[1.0]]), torch.tensor([[0.0, 1.0]])):
         assert Scores(p, True).of('logits', 'classes').isfinite().all()
-
-
-def test_half_precision_is_left():
     assert Scores(logits(3).half(), False).of('scores', 'classes').dtype == torch.float32
-
-
-def test_three_classes_are_no_binary_decision():
     with pytest.raises(ValueError, match=r'1 or 2 channels\. Found 3'):
         Scores(logits(3), False).of('scores', 'binary')

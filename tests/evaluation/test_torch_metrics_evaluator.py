@@ -147,6 +147,7 @@ def test_more_repetitions_than_a_sampler_makes_are_an_error_on_all_processes(fou
 
 def test_an_evaluator_starts_anew():
     evaluator = ours(**OF_STOCK)
+    assert evaluator.evaluate(0) == {}
     for n in (3, 5, 3):
         data = LabelMaps(n)
         for i in range(n):
@@ -210,13 +211,15 @@ class TestNames:
         evaluator.process(None, [LabelMaps(1)[0]])
         return evaluator.evaluate(1)
 
-    def test_of_classes(self):
-        found = self.values(dict(IoU=dict(type=f'{TORCHMETRICS}JaccardIndex', average=None, **COUNT)))
-        assert list(found) == [f'IoU.{name}' for name in NAMES]
-
-    def test_of_a_dict(self):
-        found = self.values(dict(iou=dict(type='JaccardIndexByImage', **COUNT)))
-        assert set(found) == {f'iou.{kind}' for kind in ('image', 'class', 'dataset', 'batch', 'worst')}
+    def test_of_classes_dicts_wrappers_and_prefixes(self):
+        accuracy = dict(type=f'{TORCHMETRICS}Accuracy', average=None, **COUNT)
+        wrapper = dict(type='torchmetrics.wrappers.ClasswiseWrapper', metric=accuracy, labels=list(NAMES))
+        images = dict(type='JaccardIndexByImage', **COUNT)
+        found = self.values(dict(Acc=wrapper, plain=accuracy, iou=images), prefix='val')
+        kinds = ('image', 'class', 'dataset', 'batch', 'worst')
+        wrapped, plain = ([f'val/{prefix}{name}' for name in NAMES] for prefix in ('Acc.multiclassaccuracy_', 'plain.'))
+        assert found.keys() == {*wrapped, *plain, *(f'val/iou.{kind}' for kind in kinds)}
+        assert [found[name] for name in wrapped] == [found[name] for name in plain]
 
     @pytest.mark.parametrize('of_config', [True, False])
     def test_of_a_collection(self, of_config):
@@ -228,16 +231,6 @@ class TestNames:
         alone = self.values(metrics)
         assert set(alone) == {'mIoU', 'AP'}
         assert self.values(dict(val=metrics)) == {f'val.{name}': value for name, value in alone.items()}
-
-    def test_prefix(self):
-        assert set(self.values(OF_STOCK, prefix='val')) == {f'val/{name}' for name in OF_STOCK}
-
-    def test_wrapped_metric(self):
-        accuracy = dict(type=f'{TORCHMETRICS}Accuracy', average=None, **COUNT)
-        wrapper = dict(type='torchmetrics.wrappers.ClasswiseWrapper', metric=accuracy, labels=list(NAMES))
-        found = self.values(dict(Acc=wrapper, plain=accuracy))
-        for name in NAMES:
-            assert found[f'Acc.multiclassaccuracy_{name}'] == found[f'plain.{name}']
 
 
 class TestIsBuilt:
@@ -260,8 +253,15 @@ class TestIsBuilt:
 
 
 class TestMistakes:
-    def process(self, evaluator, **changes):
-        evaluator.process(None, [LabelMaps(1)[0] | changes])
+    def test_predictions_that_are_no_label_maps_of_the_right_size(self):
+        sample, stock_metrics = LabelMaps(1)[0], ours(**OF_STOCK)
+        with pytest.raises(ValueError, match=r'at the size of the ground truth\. Found \(3, 4\) and \(20, 24\)'):
+            stock_metrics.process(None, [sample | dict(pred_sem_seg=dict(data=torch.zeros(1, 3, 4)))])
+        with pytest.raises(ValueError, match=r"`pred_sem_seg` \(MMSegmentation\).*Found \['pred_depth_map'\]"):
+            stock_metrics.process(None, [dict(pred_depth_map=None)])
+        evaluator = TorchMetricsEvaluator(dict(seen=SeenImages()), inputs=dict(seen='instances'))
+        with pytest.raises(ValueError, match=r'predictions are label maps\. Found metrics that need instances'):
+            evaluator.process(None, [sample])
 
     @pytest.mark.parametrize(
         ('metric', 'key', 'message'),
@@ -272,22 +272,6 @@ class TestMistakes:
         del sample[key]
         with pytest.raises(ValueError, match=f'`{key}`.*{message}'):
             ours(a=OTHERS[metric]).process(None, [sample])
-
-    def test_other_size(self):
-        with pytest.raises(ValueError, match=r'at the size of the ground truth\. Found \(3, 4\) and \(20, 24\)'):
-            self.process(ours(**OF_STOCK), pred_sem_seg=dict(data=torch.zeros(1, 3, 4)))
-
-    def test_boxes_wanted(self):
-        evaluator = TorchMetricsEvaluator(dict(seen=SeenImages()), inputs=dict(seen='instances'))
-        with pytest.raises(ValueError, match=r'predictions are label maps\. Found metrics that need instances'):
-            self.process(evaluator)
-
-    def test_unknown_data_samples(self):
-        with pytest.raises(ValueError, match=r"`pred_sem_seg` \(MMSegmentation\).*Found \['pred_depth_map'\]"):
-            ours(**OF_STOCK).process(None, [dict(pred_depth_map=None)])
-
-    def test_nothing_to_evaluate(self):
-        assert ours(**OF_STOCK).evaluate(0) == {}
 
 
 if __name__ == '__main__':

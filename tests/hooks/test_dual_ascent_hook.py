@@ -154,12 +154,16 @@ def test_multipliers_move_at_the_end_of_each_interval(loop, hook, ascents, loss,
     assert same(kept[-1], replayed(model.seen, period, **loss))
 
 
-def test_descent_is_in_each_iteration(tmp_path):
+def test_descent_is_in_each_iteration_and_pends_nothing_at_the_end_of_an_interval(tmp_path):
     _, kept = train(tmp_path, by_iteration(6), dict(interval=6), dict(measure='f_beta'))
     assert moved(kept, 'epsilon') != [6]
     _, kept = train(tmp_path, by_iteration(6), dict(interval=6), EXAMPLE)
     tau = [each['examples.values'][:2, 0, 0] for each in kept]
     assert not torch.equal(tau[0], tau[3])
+    state = torch.load(tmp_path / 'iter_6.pth', weights_only=False)['state_dict']['loss._extra_state']
+    assert not state['queries']['pending'].any()
+    assert not len(state['examples']['waiting_ids'])
+    assert state['queries']['steps'] == 0
 
 
 def test_only_examples_of_the_iteration_have_their_tau_moved(tmp_path):
@@ -174,14 +178,6 @@ def test_only_examples_of_the_iteration_have_their_tau_moved(tmp_path):
         assert others
         assert torch.equal(before[others], after[others])
         assert not torch.equal(before[seen], after[seen])
-
-
-def test_nothing_is_pending_in_a_checkpoint(tmp_path):
-    train(tmp_path, by_iteration(4), dict(interval=2), EXAMPLE)
-    state = torch.load(tmp_path / 'iter_4.pth', weights_only=False)['state_dict']['loss._extra_state']
-    assert not state['queries']['pending'].any()
-    assert not len(state['examples']['waiting_ids'])
-    assert state['queries']['steps'] == 0
 
 
 @pytest.mark.parametrize('loss', [PIXEL, EXAMPLE, dict(measure='auc_roc', anchors=3)], ids=['mean', 'example', 'area'])

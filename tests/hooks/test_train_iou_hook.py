@@ -55,53 +55,39 @@ def iou_by_definition(seen, momentum=0.99):
     return iou
 
 
-class TestCountDecisions:
-    def test_against_sets(self):
-        generator = torch.Generator().manual_seed(0)
-        decided, target = torch.randint(4, (2, 3, 50), generator=generator)
-        target[target == 3] = torch.tensor([-1, 255, 4, 1])[torch.randint(4, ((target == 3).sum(),))]
-        counts = count_decisions(decided, target, 4)
-        valid = (target >= 0) & (target < 4)
-        for c in range(4):
-            d, t = (decided == c) & valid, (target == c) & valid
-            assert counts[:, c].tolist() == [(d & t).sum(), (d | t).sum()]
-
-    def test_nothing_valid(self):
-        assert count_decisions(torch.zeros(5).long(), torch.full((5,), 255), 3).tolist() == [[0] * 3] * 2
-
-    def test_labels_of_bytes(self):
-        decided, target = torch.tensor([0, 19, 19]), torch.tensor([0, 19, 255], dtype=torch.uint8)
-        assert count_decisions(decided, target, 20)[:, [0, 19]].tolist() == [[1, 1], [1, 1]]
+def test_decisions_are_counted_as_sets():
+    generator = torch.Generator().manual_seed(0)
+    decided, target = torch.randint(4, (2, 3, 50), generator=generator)
+    target[target == 3] = torch.tensor([-1, 255, 4, 1])[torch.randint(4, ((target == 3).sum(),))]
+    counts = count_decisions(decided, target, 4)
+    valid = (target >= 0) & (target < 4)
+    for c in range(4):
+        d, t = (decided == c) & valid, (target == c) & valid
+        assert counts[:, c].tolist() == [(d & t).sum(), (d | t).sum()]
+    assert not count_decisions(torch.zeros(5).long(), torch.full((5,), 255), 3).any()
+    of_bytes = count_decisions(torch.tensor([0, 19, 19]), torch.tensor([0, 19, 255], dtype=torch.uint8), 20)
+    assert of_bytes[:, [0, 19]].tolist() == [[1, 1], [1, 1]]
 
 
-@pytest.mark.parametrize('momentum', [0.0, 0.9])
-def test_reports_the_running_iou(tmp_path, momentum):
+@pytest.mark.parametrize('momentum', [0.0, 0.9, 0.99])
+def test_logs_the_running_iou_and_hands_it_to_the_sampler(tmp_path, momentum):
     runner = train(tmp_path, 6, momentum=momentum)
     expected = iou_by_definition(runner.model.seen, momentum)[1::2]
     assert np.allclose(logged(runner, 'mIoU'), [np.nanmean(iou) for iou in expected])
     for c, name in enumerate(NAMES):
         assert np.allclose(logged(runner, f'IoU.{name}'), [iou[c] for iou in expected if not np.isnan(iou[c])])
-
-
-def test_sets_the_iou_of_the_sampler(tmp_path):
-    runner = train(tmp_path, 6)
-    expected = iou_by_definition(runner.model.seen)[1::2]
     state = runner.train_dataloader.sampler.state_dict()
     assert np.allclose(torch.stack(state['iou'][1:]), np.nan_to_num(expected))
     assert state['since'] == [0, 4, 8, 12]
 
 
-def test_classes_can_stay_out_of_the_log(tmp_path):
-    runner = train(tmp_path, 4, per_class=False, sampler=False)
+def test_training_is_the_same_with_and_without_a_hook_that_logs_only_the_mean(tmp_path):
+    runner = train(tmp_path / 'a', 5, per_class=False, sampler=False)
     assert len(logged(runner, 'mIoU')) == 2, 'needs no sampler'
     assert not [key for key in runner.message_hub.log_scalars if 'IoU.' in key]
-
-
-def test_training_is_the_same_with_and_without(tmp_path):
-    with_hook = train(tmp_path / 'a', 5, sampler=False).model
     without = train(tmp_path / 'b', 5, sampler=False, hook=False).model
-    torch.testing.assert_close(with_hook.state_dict(), without.state_dict(), rtol=0, atol=0)
-    assert len(with_hook.decode_head.loss_decode._forward_pre_hooks) == 1, 'the one of this test'
+    torch.testing.assert_close(runner.model.state_dict(), without.state_dict(), rtol=0, atol=0)
+    assert len(runner.model.decode_head.loss_decode._forward_pre_hooks) == 1, 'the one of this test'
 
 
 def started_with(model=None, sampler=None, state=None, **settings):

@@ -37,13 +37,11 @@ class TestPermutations:
         assert (np.sort(turns) == np.arange(7)).all()
         assert len({tuple(turn) for turn in turns}) > 90
 
-    def test_any_place_can_be_looked_up(self):
+    def test_seed_and_place_decide(self):
+        forward = [Permutations((1, 2), 5)[i] for i in range(50)]
         numbers = Permutations((1, 2), 5)
-        forward = [numbers[i] for i in range(50)]
-        assert [Permutations((1, 2), 5)[i] for i in reversed(range(50))] == forward[::-1]
-
-    def test_seed_decides(self):
-        assert [Permutations((1,), 50)[i] for i in range(50)] != [Permutations((2,), 50)[i] for i in range(50)]
+        assert [numbers[i] for i in reversed(range(50))] == forward[::-1]
+        assert [Permutations((2, 2), 5)[i] for i in range(50)] != forward
 
 
 @SAMPLERS
@@ -94,48 +92,33 @@ def test_built_from_a_config_with_shuffle(cls):
 
 @SAMPLERS
 class TestPasses:
-    def test_pass_is_as_long_as_the_data(self, cls, monkeypatch):
+    def test_pass_is_as_long_as_the_data(self, cls, stock, monkeypatch):
         sampler = cls(DATA, seed=1, infinite=False)
-        assert len(list(sampler)) == len(sampler) == 7
+        assert len(list(sampler)) == len(sampler) == len(stock.DefaultSampler(DATA)) == 7
+        assert len(cls(DATA, seed=1)) == len(stock.InfiniteSampler(DATA))
         half = of_rank(cls, 1, 2, monkeypatch, infinite=False)
         assert len(list(half)) == len(half) == 4
 
-    def test_epochs_follow_each_other(self, cls):
+    @pytest.mark.parametrize('epochs', [(0, 1, 2), (2,), (None, None)], ids=str)
+    def test_epochs_follow_each_other_and_any_can_be_gone_to(self, cls, epochs):
         sampler = cls(DATA, seed=1, infinite=False)
-        passes = []
-        for epoch in (0, 1, 2):
-            sampler.set_epoch(epoch)
-            passes += first(sampler, 100)
-        assert passes == first(cls(DATA, seed=1), 21)
-
-    def test_is_as_long_as_the_stock_ones(self, cls, stock):
-        assert len(cls(DATA, seed=1)) == len(stock.InfiniteSampler(DATA))
-        assert len(cls(DATA, seed=1, infinite=False)) == len(stock.DefaultSampler(DATA))
-
-    def test_any_epoch_can_be_gone_to(self, cls):
-        sampler = cls(DATA, seed=1, infinite=False)
-        sampler.set_epoch(2)
-        assert first(sampler, 100) == first(cls(DATA, seed=1), 21)[14:]
-
-    def test_without_epochs_it_goes_on(self, cls):
-        sampler = cls(DATA, seed=1, infinite=False)
-        assert first(sampler, 100) + first(sampler, 100) == first(cls(DATA, seed=1), 14)
+        stream = first(cls(DATA, seed=1), 21)
+        for place, epoch in enumerate(epochs):
+            if epoch is not None:  # else it goes on
+                sampler.set_epoch(epoch)
+            start = 7 * (place if epoch is None else epoch)
+            assert first(sampler, 100) == stream[start : start + 7]
 
 
 @SAMPLERS
 class TestBatches:
     """As MMEngine builds a batch sampler: with the sampler and the batch size of the config."""
 
-    def test_same_stream(self, cls, stock):
-        batches = cls(sampler=stock.InfiniteSampler(DATA, seed=3), batch_size=4)
-        single = first(cls(DATA, seed=3), 20)
-        assert [(int(i), getattr(i, 'cls', None)) for batch in itertools.islice(batches, 5) for i in batch] == single
-
-    def test_seed_of_its_own(self, cls, stock):
-        batches = cls(sampler=stock.InfiniteSampler(DATA, seed=3), batch_size=1, seed=4)
-        assert [int(batch[0]) for batch in itertools.islice(batches, 20)] == [
-            i for i, _ in first(cls(DATA, seed=4), 20)
-        ]
+    @pytest.mark.parametrize(('own', 'seed'), [(dict(), 3), (dict(seed=4), 4)], ids=['same stream', 'seed of its own'])
+    def test_of_a_stock_sampler(self, cls, stock, own, seed):
+        batches = cls(sampler=stock.InfiniteSampler(DATA, seed=3), batch_size=4, **own)
+        found = [(int(i), getattr(i, 'cls', None)) for batch in itertools.islice(batches, 5) for i in batch]
+        assert found == first(cls(DATA, seed=seed), 20)
 
     @pytest.mark.parametrize(('drop_last', 'sizes'), [(False, [3, 3, 1]), (True, [3, 3])])
     def test_passes(self, cls, drop_last, sizes):

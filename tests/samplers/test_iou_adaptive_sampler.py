@@ -43,12 +43,15 @@ class TestLaw:
         assert fits(found[expected > 0], expected[expected > 0])
         assert (found[expected == 0] == 0).all()
 
-    def test_images_of_a_class_are_equally_likely(self):
-        sampler = IoUAdaptiveSampler(DATA, uniform=0.0, seed=1)
+    def test_images_of_a_class_and_of_the_uniform_part_are_equally_likely(self):
+        sampler = IoUAdaptiveSampler(DATA, uniform=0.5, seed=1)
         sampler.set_iou([0.5, 0.5, 0.5])
-        images = Counter(int(index) for index in islice(sampler, N) if index.cls == 0)
-        assert sorted(images) == [0, 1, 2, 4, 6]
-        assert fits(list(images.values()), [sum(images.values()) / 5] * 5)
+        stream = list(islice(sampler, 2 * N))
+        of_class = Counter(int(index) for index in stream if getattr(index, 'cls', None) == 0)
+        uniform = Counter(index for index in stream if type(index) is int)
+        for found, images in ((of_class, [0, 1, 2, 4, 6]), (uniform, list(range(7)))):
+            assert sorted(found) == images
+            assert fits(list(found.values()), [sum(found.values()) / len(images)] * len(images))
 
     def test_uniform_is_uniform(self):
         sampler = IoUAdaptiveSampler(DATA, uniform=1.0, seed=1)
@@ -57,20 +60,13 @@ class TestLaw:
         for start in range(0, 700, 7):
             assert sorted(stream[start : start + 7]) == list(range(7))
 
-    def test_uniform_part_is_uniform(self):
-        sampler = IoUAdaptiveSampler(DATA, uniform=0.5, seed=1)
-        sampler.set_iou([0.5, 0.5, 0.5])
-        images = Counter(index for index in islice(sampler, N) if type(index) is int)
-        assert fits([images[i] for i in range(7)], [sum(images.values()) / 7] * 7)
-
-    def test_unknown_counts_as_the_lowest(self):
+    def test_probabilities_before_an_iou_of_an_unknown_one_and_of_tensors(self):
         sampler = IoUAdaptiveSampler(DATA, seed=1)
+        assert np.allclose(sampler.class_probabilities(), 1 / 3)
         sampler.set_iou([0.5, float('nan'), 0.0])
-        low = 1 / 0.1
-        assert np.allclose(sampler.class_probabilities(), np.array([2, low, low]) / (2 + 2 * low))
-
-    def test_all_classes_are_equally_likely_at_first(self):
-        assert np.allclose(IoUAdaptiveSampler(DATA).class_probabilities(), 1 / 3)
+        assert np.allclose(sampler.class_probabilities(), np.array([2, 10, 10]) / 22), 'unknown counts as the lowest'
+        sampler.set_iou(torch.tensor([0.1, 0.2, 0.3]))
+        assert np.allclose(sampler.class_probabilities(), np.array([6, 3, 2]) / 11)
 
     def test_class_in_no_image_is_never_drawn(self):
         sampler = IoUAdaptiveSampler(Numbered([0], [2]), uniform=0.0, seed=0)
@@ -119,11 +115,6 @@ class TestChange:
             sampler.set_iou([value, 1.0, 1.0])
         assert np.allclose(sampler.class_probabilities(), 1 / 3)
         assert len(sampler.state_dict()['since']) == 1
-
-    def test_tensors_are_welcome(self):
-        sampler = IoUAdaptiveSampler(DATA)
-        sampler.set_iou(torch.tensor([0.1, 0.2, 0.3]))
-        assert np.allclose(sampler.class_probabilities(), np.array([6, 3, 2]) / 11)
 
 
 class Echo:

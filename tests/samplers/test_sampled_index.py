@@ -18,6 +18,9 @@ def test_is_an_integer():
     assert hash(INDEX) == hash(13)
     assert [*['a'] * 13, ['b'][INDEX - 13]] == ['a'] * 13 + ['b']
     assert f'{INDEX:06d}' == '000013'
+    assert INDEX - 0.5 == 12.5
+    with pytest.raises(TypeError):
+        INDEX + 'a'
 
 
 @pytest.mark.parametrize(
@@ -34,12 +37,6 @@ def test_is_an_integer():
 )
 def test_keeps_the_class(index, value):
     assert is_same(index, value)
-
-
-def test_what_is_no_integer_stays_so():
-    assert INDEX - 0.5 == 12.5
-    with pytest.raises(TypeError):
-        INDEX + 'a'
 
 
 def found(dataset, num_workers):
