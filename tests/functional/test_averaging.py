@@ -126,12 +126,9 @@ def test_the_mean_index_is_that_of_the_oracle_and_of_torchmetrics():
         np.testing.assert_allclose(mean_jaccard(counts), of_images, rtol=1e-12)
 
 
-def test_half_a_million_pixels_are_counted_exactly_in_half_precision():
+def test_counts_are_exact_in_half_precision_and_classes_neither_decided_nor_true_are_not_averaged():
     same = torch.zeros(1, 500_000, dtype=torch.long)
     assert jaccard_counts(same, same, torch.ones(1, 500_000, dtype=torch.float16), 1).tolist() == [[[5e5], [5e5]]]
-
-
-def test_a_class_is_averaged_if_it_is_decided_or_true_and_the_mean_of_none_is_nan():
     assert mean_jaccard(torch.tensor([[3.0, 0.0, 0.0], [4.0, 0.0, 2.0]]).double()).item() == 3 / 8
     assert mean_jaccard(torch.zeros(2, 3).double()).isnan()
     nothing = torch.zeros(2, 0).long()

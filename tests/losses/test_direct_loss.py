@@ -48,16 +48,13 @@ def enumerated(scores, is_positive, epsilon, mode):
 
 class TestOracle:
     @each_mode
-    def test_the_average_precision_of_each_class(self, mode):
+    def test_the_average_precision_of_each_class_and_of_one_ranking_of_all_pairs(self, mode):
         scores, labels = items()
         each = [enumerated(scores[:, c], labels == c, 0.9, mode) for c in range(3)]
         expected = torch.tensor(sum(value for value, _ in each) / 3).double()
         gradient = torch.stack([gradient for _, gradient in each], 1) / 3
         assert gradient.any()
         torch.testing.assert_close(value_and_gradient(DirectAPLoss(0.9, mode), scores, labels), (expected, gradient))
-
-    @each_mode
-    def test_one_ranking_of_all_pairs(self, mode):
         scores, labels = items(4, 2)
         is_positive = F.one_hot(labels, 3)[:, :2].bool()
         value, gradient = enumerated(scores.flatten(), is_positive.flatten(), 0.9, mode)

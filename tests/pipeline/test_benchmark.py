@@ -132,28 +132,22 @@ def test_the_number_of_threads_is_that_of_the_setting():
         assert busy.timed_with({}, quick=True) != 7
 
 
-def test_a_competitor_ends_with_its_context():
+def test_a_competitor_ends_with_its_context_and_with_the_process_that_started_it():
     with busy.competitor() as other:
         with other.at_work():
             assert other.process.poll() is None
         process = other.process
     assert process.poll() is not None
-
-
-def test_a_competitor_ends_with_the_process_that_started_it():
     with busy.competitor() as other:
         other.process.stdin.close()
         assert other.process.wait(timeout=60) == 0
 
 
-def test_is_listed(command, capsys, tmp_path):
+def test_names_are_listed_and_an_unknown_one_is_refused(command, capsys, tmp_path):
     command('--list', '--out', tmp_path / 'nothing')
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed] == [*NAMES, *COUNTED, *IN_PROCESSES]
     assert not (tmp_path / 'nothing').exists()
-
-
-def test_an_unknown_name_is_refused(command, capsys, tmp_path):
     with pytest.raises(SystemExit):
         command('lovasc', '--out', tmp_path / 'nothing')
     assert 'no benchmark is called lovasc' in capsys.readouterr().err
@@ -213,7 +207,7 @@ def test_growth_is_the_power_of_the_size(exponent):
     assert [row['growth'] for row in compact] == [f'items^{exponent:.2f}'] * 2
 
 
-def test_a_row_has_all_sizes_and_gaps_where_a_candidate_was_not_timed():
+def test_a_row_has_all_sizes_and_gaps_where_a_candidate_was_not_timed_and_three_digits():
     first, second = table.compact([*rows(1.0)[:4], *rows(1.0)[4:5]])
     assert first['size'] == second['size'] == 'n=10 · n=100 · n=1000'
     assert first['ms'] == '10.0 · 100 · 1000'
@@ -221,9 +215,6 @@ def test_a_row_has_all_sizes_and_gaps_where_a_candidate_was_not_timed():
     assert second['relative'] == '2.50 · 2.50 · –'
     single = table.compact(rows(1.0, sizes=(10,)))
     assert all('growth' not in row for row in single)
-
-
-def test_numbers_have_three_digits():
     values = [0.0123456, 1.5, 12.34, 1234.5, 0.0, 7, '2 %', math.nan]
     assert [table.number(value) for value in values] == ['0.0123', '1.50', '12.3', '1234', '0', '7', '2 %', 'nan']
 

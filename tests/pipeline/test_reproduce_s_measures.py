@@ -41,14 +41,12 @@ def generators(*seeds):
 
 
 class TestStackedLinear:
-    def test_is_a_linear_layer_for_each_network(self):
+    def test_is_a_linear_layer_for_each_network_and_starts_in_its_range(self):
         stacked = StackedLinear(4, 3, generators(0, 1))
         features = torch.randn(2, 5, 4)
         for i in range(2):
             alone = torch.nn.functional.linear(features[i], stacked.weight[i].T, stacked.bias[i, 0])
             torch.testing.assert_close(stacked(features)[i], alone)
-
-    def test_starts_in_the_range_of_a_linear_layer(self):
         stacked = StackedLinear(100, 50, generators(0, 1))
         plain = torch.nn.Linear(100, 50)
         assert stacked.weight.abs().max() <= 0.1
@@ -160,7 +158,7 @@ class TestClassifiers:
 
 
 class TestDigits:
-    def test_sizes_have_two_modes_which_s_separates(self, digits):
+    def test_sizes_have_two_modes_which_s_separates_and_no_image_is_on_both_sides(self, digits):
         given, test = digits.generate([0, 1])
         for items in (given, test):
             sizes = (items.images > 0).sum(2)
@@ -169,9 +167,6 @@ class TestDigits:
             assert not items.large[:, ::2].any()
             assert items.large[:, 1::2].float().mean() > 0.99, 'all but a few thin ones'
             assert torch.equal(items.digits[:, ::2], items.digits[:, 1::2])
-
-    def test_no_image_is_on_both_sides(self, digits):
-        given, test = digits.generate([0])
         assert given.digits.shape[1] + test.digits.shape[1] == 2 * 1797
         seen = {tuple(image.tolist()) for image in given.images[0]}
         again = sum(tuple(image.tolist()) in seen for image in test.images[0])
@@ -187,7 +182,7 @@ class TestDigits:
             for ours, theirs in zip(runs, plain, strict=True):
                 assert [epoch.accuracy for epoch in ours.curve] == [epoch.accuracy for epoch in theirs.curve]
 
-    def test_the_projections_of_both_schedules(self, digits):
+    def test_both_schedules_project_and_the_steps_of_the_paper_leave_the_multiplier(self, digits):
         given, test = digits.generate([0])
         arms = {schedule: digits.Arm(digits.SHARED, 1e-2, schedule) for schedule in (digits.ONCE, digits.FULL)}
         counted = {schedule: digits.train(arm, given, test, [0])[0] for schedule, arm in arms.items()}
@@ -195,9 +190,6 @@ class TestDigits:
         assert counted[digits.ONCE].projections == digits.N_EPOCHS
         assert counted[digits.FULL].projections == digits.N_EPOCHS * n_batches
         assert all(run.seconds > 0 for run in counted.values())
-
-    def test_the_multiplier_does_not_move_with_the_step_sizes_of_the_paper(self, digits):
-        given, test = digits.generate([0])
         own, paper = (
             digits.furthest_mu(digits.train(digits.Arm(digits.SHARED, 1e-2, digits.FULL, steps), given, test, [0])[0])
             for steps in (digits.OWN, digits.PAPER)

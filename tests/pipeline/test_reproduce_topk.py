@@ -91,7 +91,7 @@ def test_the_approximation_is_taken_where_the_recursion_is_unstable_and_only_the
     assert mixed[0, 0] != alone[0, 0]
 
 
-def test_algorithm_2_loses_its_digits_where_one_number_exceeds_the_others():
+def test_algorithm_2_loses_its_digits_beside_one_large_number_unless_it_is_approximated():
     x = torch.cat([torch.full((1, 1), 12.0, dtype=torch.float64), draw(1, 9)], 1)
     k, truth = 5, oracle(x, 5)[1]
     alone = algorithms.marginals(x, algorithms.divide_and_conquer(x, k), k)[k]
@@ -99,9 +99,6 @@ def test_algorithm_2_loses_its_digits_where_one_number_exceeds_the_others():
     assert (alone - truth).abs().max() > 0.9
     assert 1e-14 < (helped - truth).abs().max() < 1e-6
     close(topk_marginals(x, k, normalize=False), truth, 1e-14)
-
-
-def test_the_custom_backward_pass_is_helped_by_the_approximation():
     x = torch.cat([torch.full((1, 1), 12.0, dtype=torch.float64), draw(1, 9)], 1).requires_grad_()
     for degree, row in enumerate(algorithms.with_custom_backward(x, 5)[0], 4):
         (gradient,) = torch.autograd.grad(row, x, retain_graph=True)
@@ -121,7 +118,7 @@ def test_the_loss_by_each_algorithm_is_the_loss(name, k):
 
 
 class TestTopkStability:
-    def test_many_digits_give_the_marginals(self, stability):
+    def test_many_digits_give_the_marginals_without_numbers_that_change_no_digit(self, stability):
         mpmath = stability.mpmath
         x = draw(1, 9)
         with mpmath.workdps(stability.DIGITS):
@@ -130,9 +127,6 @@ class TestTopkStability:
         assert float(mpmath.log(found.sigma[3])) == pytest.approx(values.item(), rel=1e-15)
         close(stability.as_tensor([found.marginals]), gradients, 1e-15)
         close(stability.as_tensor([found.below]), oracle(x, 2)[1], 1e-15)
-
-    def test_numbers_that_change_no_digit_are_left_out(self, stability):
-        mpmath = stability.mpmath
         with mpmath.workdps(stability.DIGITS):
             near, far = (stability.exact([mpmath.mpf(v) for v in (2, 1, 0, low)], 2) for low in (-130, -150))
         assert near.marginals[3] > far.marginals[3] == 0

@@ -172,12 +172,9 @@ def test_the_mass_of_a_pixel_is_the_number_of_times_it_counts(family, foreground
         assert shares.sum().item() == pytest.approx(float((mass > 0).any()), rel=1e-12)
 
 
-def test_a_mass_below_the_rounding_of_the_sum_does_not_make_the_next_pixel_the_first():
+def test_pixels_of_hardly_any_mass_and_of_none_leave_the_shares_of_the_others():
     errors, mass = torch.tensor([[0.9, 0.5], [1e-20, 1]], dtype=torch.float64)
     torch.testing.assert_close(shares_by_sorting(errors, 0 * mass, mass), torch.tensor([1.0, 0.0]).double())
-
-
-def test_a_pixel_without_mass_has_no_share_even_if_its_error_is_nan():
     errors, foreground = pixels('uniform', 'some', 12)
     mass = torch.arange(12, dtype=torch.int32) % 3
     shares = shares_by_sorting(errors, mass * foreground, mass * ~foreground)

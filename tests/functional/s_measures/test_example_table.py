@@ -134,7 +134,7 @@ class TestStep:
         assert values(table, 7)[0][0] == pytest.approx(0.1 - 0.05 * (price - 2))
         assert table.values[0, 0, 2] == 0.5
 
-    def test_a_score_below_tau_raises_its_multiplier_and_one_above_lowers_it_to_0_at_the_least(self):
+    def test_multipliers_rise_below_tau_and_fall_to_0_above_it_and_stay_without_ascent(self):
         table = started((7, 3), [0.4, 0.4])
         add(table, [7, 3], [0.1, 0.9])
         step(table, eta_tau=0.0)
@@ -145,8 +145,6 @@ class TestStep:
             add(table, [7], [5.0])
             step(table, eta_tau=0.0)
         assert values(table, 7)[1] == [0.0]
-
-    def test_without_ascent_multipliers_stay(self):
         table = started()
         add(table, [7, 3, 11, 5], [-2.0, 0.0, 3.0, 0.0])
         descend(table)
@@ -265,15 +263,13 @@ class TestProjection:
 
 
 class TestPenalties:
-    def test_of_known_examples_are_by_their_own_variables_and_of_others_the_hinge(self):
+    def test_of_known_examples_are_by_their_own_variables_and_of_others_the_hinge_and_change_nothing(self):
         table = started()
         table.values[table.rows[3], 0, :2] = torch.tensor([0.1, 1.2])
         value, gradient = penalties(table, [99, 3, 98], [0.2, 0.5, 7.0], damping=0.5)
         price = 1.2 + 0.5 * (0.1 - 0.5)
         assert value == pytest.approx([2 * 0.8, 2 * 0.9 + price * (0.1 - 0.5), 0.0])
         assert gradient == pytest.approx([-2.0, -price, 0.0])
-
-    def test_a_lower_score_is_never_rewarded_and_computing_penalties_changes_nothing(self):
         table = started()
         before = {name: value.clone() for name, value in table.as_dict().items()}
         assert penalties(table, [5, 50], [9.0, 9.0])[1] == [0.0, 0.0]

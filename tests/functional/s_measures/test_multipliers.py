@@ -141,7 +141,7 @@ class TestStart:
             w_a, w_b = problem.weights(part, state.rates().r)
             assert start in (0, MAX_MULTIPLIER) or torch.allclose(w_a, w_b)
 
-    def test_is_once_and_a_call_has_the_multiplier_of_the_step_after_it(self):
+    def test_is_once_and_waits_for_positives_and_a_call_has_the_multiplier_of_the_step_after_it(self):
         state, problem = with_call(started()), rate_problem('f_beta')
         counts = torch.tensor([[80.0, 320.0]]).double().expand(2, 2)
         mu = state.started(state.damped_mu, state.counts, negatives_per_positive(counts), problem)
@@ -151,8 +151,6 @@ class TestStart:
         with_call(state, items(n=7)).count(problem)
         assert torch.equal(state.mu, number(0.3))
         assert torch.equal(state.damped_mu, number(0.4))
-
-    def test_waits_for_positives(self):
         state, problem = with_call(started()), rate_problem('f_beta')
         state.pending[1, :, 0] = 0
         state.count(problem)
