@@ -67,16 +67,13 @@ def test_pooling_weights_are_feasible_and_losses_go_from_the_mean_to_that_of_the
     assert all((higher >= lower - 1e-9).all() for higher, lower in pairwise(pooled.values.values()))
 
 
-def test_the_extension_is_the_jaccard_loss_at_the_corners_and_its_slope_changes_on_the_diagonal(numbers):
+def test_the_extension_is_the_jaccard_loss_at_the_corners_and_the_error_of_bins_is_bounded(numbers):
     surface, grid = numbers['lovasz'].surface, numbers['lovasz'].grid
     corners = surface[0, 0], surface[0, -1], surface[-1, 0], surface[-1, -1]
     assert [corner.item() for corner in corners] == pytest.approx([0, 1 / 2, 1 / 3, 2 / 3])
     background, foreground = grid.unsqueeze(1), grid.unsqueeze(0)
     below, above = foreground / 2 + background / 6, (foreground + background) / 3
     torch.testing.assert_close(surface, torch.where(foreground >= background, below, above))
-
-
-def test_the_error_of_the_histogram_is_within_its_bound_and_falls(numbers):
     extension = numbers['lovasz']
     bound = 1 / (2 * torch.tensor(extension.bins))
     assert (extension.loss_error <= bound).all()

@@ -73,13 +73,9 @@ def test_links_lead_somewhere(page):
 
 
 @each(PAGES)
-def test_named_files_exist(page):
+def test_named_files_and_scripts_configs_and_options_of_commands_exist(page):
     for name in named_files(page):
         assert (ROOT / name).exists(), name
-
-
-@each(PAGES)
-def test_commands_name_scripts_configs_and_options_that_exist(page):
     for command in commands(page):
         scripts = [word for word in command if re.fullmatch(r'tools/\w+\.(?:py|sh)', word)]
         for word in command:

@@ -180,7 +180,6 @@ X = torch.tensor([0.5, 0.25, 0.75])
         (X[:0], 1.3, 1, ValueError, '`losses`.*shape'),
         (torch.arange(3), 1.3, 2, TypeError, '`losses`.*int64'),
         (torch.tensor([1.0, -2.0]), 1.3, 2, ValueError, '`losses`.*-2.0'),
-        (torch.tensor([1.0, math.nan]), 1.3, 2, ValueError, '`losses`.*nan'),
     ],
 )
 def test_arguments_of_weights_that_do_not_fit_are_named(losses, p, m, error, message):
@@ -191,7 +190,6 @@ def test_arguments_of_weights_that_do_not_fit_are_named(losses, p, m, error, mes
 @pytest.mark.parametrize(
     ('losses', 'arguments', 'message'),
     [
-        (X, dict(p=0.9), '`p`.*0.9'),
         (X, dict(ratio=0), r'`ratio` should be in \(0, 1\]. Found 0'),
         (-X, dict(), '`losses`.*-0.5'),
         (X, dict(mask=torch.ones(3)), '`mask`.*float32'),

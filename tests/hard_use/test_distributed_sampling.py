@@ -65,19 +65,11 @@ def in_turns(shards):
 
 
 @each_sampler
-def test_processes_share_one_stream(found, name):
+def test_processes_share_one_stream_whatever_the_seed_and_passes_of_equal_lengths_continue_it(found, name):
     assert in_turns(of_rank[name]['stream'] for of_rank in found) == first(SAMPLERS[name](DATA, seed=3), N_DRAWS)
-
-
-@each_sampler
-def test_a_random_seed_is_equal_on_all_processes(found, name):
     [seed] = {of_rank[name]['seed'] for of_rank in found}
     streams = (of_rank[name]['stream of that seed'] for of_rank in found)
     assert in_turns(streams) == first(SAMPLERS[name](DATA, seed=seed), N_DRAWS)
-
-
-@each_sampler
-def test_passes_have_equal_lengths_and_continue_the_stream(found, name):
     n = len(found)
     for of_rank in found:
         assert [len(each) for each in of_rank[name]['passes']] == [-(-7 // n)] * 3
@@ -94,12 +86,9 @@ def test_batches_are_as_many_and_as_large_everywhere(found, name):
         assert of_rank[name]['whole batches'] == [size for size in sizes if size == 2]
 
 
-def test_an_iou_set_on_all_processes_keeps_one_stream(found):
+def test_an_iou_set_on_all_processes_keeps_one_stream_and_any_number_resumes_from_it(found):
     assert in_turns(of_rank['told'] for of_rank in found) == told(IoUAdaptiveSampler(DATA, seed=3), 1)
-
-
-def test_any_number_of_processes_resumes_from_the_state_of_any(found):
-    """By the IoU that was told last; where in the stream it stands depends on how many there are."""
+    # By the IoU that was told last; where in the stream it stands depends on how many there are.
     for of_rank in found:
         sampler = IoUAdaptiveSampler(DATA, seed=3)
         assert len(set(sampler.class_probabilities())) == 1

@@ -219,12 +219,10 @@ class TestDetection:
     ('arguments', 'error', 'name'),
     [
         (dict(epsilon=0), ValueError, 'epsilon'),
-        (dict(epsilon='small'), TypeError, 'epsilon'),
         (dict(mode='both'), ValueError, 'mode'),
         (dict(per_class=None), TypeError, 'per_class'),
         (dict(background_column=1), TypeError, 'background_column'),
         (dict(class_weight=[1.0], per_class=False), ValueError, 'class_weight'),
-        (dict(use_sigmoid=False), TypeError, 'use_sigmoid'),
     ],
 )
 @each_loss

@@ -92,7 +92,6 @@ class TestProximal:
         ('args', 'error', 'named'),
         [
             (dict(proximal=0), ValueError, r'`proximal` should be in \(0, inf\). Found 0'),
-            (dict(proximal='yes'), TypeError, "`proximal`.*'yes'"),
             (dict(proximal=1.0, scope='world'), ValueError, "`proximal`.*scope='world'"),
             (dict(proximal=1.0, memory=2), ValueError, '`proximal`.*`memory`'),
         ],

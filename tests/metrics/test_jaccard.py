@@ -133,11 +133,8 @@ def test_soft_labels_are_matched_exactly_by_the_soft_index_and_the_state_does_no
     ('arguments', 'error', 'message'),
     [
         (dict(classes=[0, 3]), ValueError, '`classes`.*Found 3'),
-        (dict(classes='some'), ValueError, "`classes`.*Found 'some'"),
         (dict(average='micro'), ValueError, "`average`.*Found 'micro'"),
         (dict(bins=None), TypeError, '`bins` should be an integer. Found None'),
-        (dict(bins=2.0), TypeError, '`bins`.*Found 2.0'),
-        (dict(bins=0), ValueError, '`bins` should be at least 1. Found 0'),
     ],
 )
 def test_arguments_out_of_range_are_named(arguments, error, message):

@@ -43,13 +43,20 @@ def test_the_batch_average_is_over_updates_and_their_true_classes():
     assert metric.compute()['batch'].item() == pytest.approx((1 / 2 + (2 / 3 + 1 / 2) / 2) / 2)
 
 
-def test_one_pixel_of_an_absent_class_counts_as_a_class_of_the_image():
+def test_one_pixel_of_an_absent_class_counts_and_images_without_the_single_class_do_not():
     decided, target = torch.zeros(2, 2, 100, dtype=torch.long)
     target[1, :50] = decided[1, :50] = 1
     decided[0, 0] = 1
     found = JaccardIndexByImage(2)(decided, target)
     assert found['image'].item() == pytest.approx(((0.99 + 0) / 2 + 1) / 2)
     assert found['dataset'].item() == pytest.approx((149 / 150 + 50 / 51) / 2)
+    decided, target = torch.randint(0, 2, (2, 3, 8, 9), generator=torch.Generator().manual_seed(0))
+    target[1] = decided[1] = 0
+    with_it = [BinaryJaccardIndex()(decided[i], target[i]) for i in (0, 2)]
+    found = JaccardIndexByImage(1, worst=0.5)(decided, target)
+    torch.testing.assert_close(found['image'], torch.stack(with_it).mean())
+    torch.testing.assert_close(found['class'], found['image'])
+    torch.testing.assert_close(found['worst'], min(with_it))
 
 
 def test_the_share_of_worst_images_is_a_decimal_number():
@@ -58,16 +65,6 @@ def test_the_share_of_worst_images_is_a_decimal_number():
     target[:7] = 1
     assert math.ceil(0.28 * 25) == 8
     assert JaccardIndexByImage(2, worst=0.28)(decided, target)['worst'] == 0
-
-
-def test_images_without_the_single_class_do_not_count():
-    decided, target = torch.randint(0, 2, (2, 3, 8, 9), generator=torch.Generator().manual_seed(0))
-    target[1] = decided[1] = 0
-    with_it = [BinaryJaccardIndex()(decided[i], target[i]) for i in (0, 2)]
-    found = JaccardIndexByImage(1, worst=0.5)(decided, target)
-    torch.testing.assert_close(found['image'], torch.stack(with_it).mean())
-    torch.testing.assert_close(found['class'], found['image'])
-    torch.testing.assert_close(found['worst'], min(with_it))
 
 
 @pytest.mark.parametrize(('worst', 'error'), [(0, ValueError), (1.5, ValueError), ('some', TypeError)])

@@ -136,16 +136,13 @@ def test_of_a_step_it_is_the_value_of_the_batch_and_of_an_epoch_that_of_the_data
     assert witness.epochs[-1]['val'] > witness.epochs[0]['val'] + 0.05, 'a metric is a loss'
 
 
-def test_each_metric_of_a_collection_is_logged(trained):
+def test_each_metric_of_a_collection_is_logged_and_one_finds_the_best_checkpoint(trained):
     _, witness, _ = trained
     for logged, batch in zip(witness.epochs, witness.validations, strict=True):
         expected = {name: metric(*batch) for name, metric in metrics().items()}
         expected |= JaccardIndexByImage(N_CLASSES)(*batch) | dict(val=soft_jaccard_index(*batch, N_CLASSES))
         for name in expected.keys() - {'batch'}:
             assert logged[name] == pytest.approx(expected[name].item()), name
-
-
-def test_the_best_checkpoint_is_found_by_a_metric(trained):
     _, witness, best = trained
     values = [logged['val'] for logged in witness.epochs]
     assert best.best_model_score.item() == pytest.approx(max(values))

@@ -177,7 +177,7 @@ class TestTopkStability:
                 assert not stability.is_wrong(rows[name, precision, 1])
                 assert stability.is_wrong(rows[name, precision, 0.01])
 
-    def test_failures_are_reported_and_drawn(self, stability):
+    def test_failures_are_reported_and_drawn_and_one_of_the_package_would_be(self, stability, monkeypatch):
         done = stability.reproduce([0])
         assert 'overflows with SA (Algorithm 3) from τ = 0.01 | 0.01' in done.found
         assert 'Algorithm 2 from τ = 0.01 | 0.01' in done.found
@@ -189,8 +189,6 @@ class TestTopkStability:
         assert lines['Algorithm 3, differentiated'][0] < 1e-4
         assert min(lines['Algorithm 3, differentiated'][1:]) >= stability.NOT_FINITE
         assert max(lines[stability.OWN]) < 1e-4
-
-    def test_a_failure_of_the_package_would_be_reported(self, stability, monkeypatch):
         broken = {**stability.MARGINALS, stability.OWN: lambda x, k: (x.topk(k).values[:, -1:] <= x).to(x.dtype)}
         monkeypatch.setattr(stability, 'MARGINALS', broken)
         said = stability.reproduce([0]).found
@@ -207,7 +205,7 @@ class TestTopkSpeed:
             assert values[name] == pytest.approx(expected, rel=1e-5)
         assert values[speed.CROSS_ENTROPY] != pytest.approx(expected, rel=1e-2)
 
-    def test_leaves_tables_a_picture_and_a_sentence(self, speed):
+    def test_leaves_tables_with_powers_a_picture_and_a_sentence(self, speed):
         done = speed.reproduce([0])
         assert [row['n'] for row in done.results['passes'] if row['algorithm'] == speed.SUMMATION] == [20, 30]
         assert [row['n'] for row in done.results['over n'] if row['step'] == speed.OWN] == [20, 40]
@@ -222,8 +220,6 @@ class TestTopkSpeed:
         assert len(over_n.lines) == len(over_k.lines) == 3
         low, high = over_n.lines[-1].get_ydata()
         assert high / low == pytest.approx(2), 'the line of slope 1'
-
-    def test_the_power_of_a_growth(self, speed):
         rows = [{'step': speed.OWN, 'n': n, 'median ms': 3 * n**1.5} for n in (10, 100, 1000)]
         assert speed.growth(rows, 'n') == 'n^1.50 from 100 to 1000'
 

@@ -213,7 +213,6 @@ def test_a_nan_is_not_hidden_and_a_set_of_no_pixels_is_a_zero_attached_to_the_gr
     [
         (torch.ones(3).long(), torch.ones(3).bool(), TypeError, '`errors`.*int64'),
         (torch.ones(3), torch.ones(4).bool(), ValueError, r'`errors` and `foreground`.*\(3,\) and \(4,\)'),
-        (torch.ones(2, 3), torch.ones(3).bool(), ValueError, r'`errors` and `foreground`.*\(2, 3\) and \(3,\)'),
         (torch.tensor(1.0), torch.tensor(True), ValueError, r'`errors` and `foreground`.*\(\) and \(\)'),
         (torch.tensor([0.5, -0.25]), torch.ones(2).bool(), ValueError, '`errors`.*negative.*-0.25'),
         (torch.ones(2), torch.tensor([1, 2]), ValueError, '`foreground` should be 0 or 1. Found'),

@@ -223,7 +223,7 @@ class TestProjection:
         assert values(table, 3, 5, 11)[0] == pytest.approx(expected.tolist(), rel=1e-7)
         assert mean.item() == pytest.approx(expected.mean().item())
 
-    def test_of_those_seen_below_a_margin_that_is_fixed_raises_their_multipliers(self):
+    def test_of_those_seen_raises_their_multipliers_and_may_be_rarer_than_steps(self):
         table = started()
         table.values[:4, 0, 0] = torch.tensor([0.5, 1.5, 2.0, -1.0]).double()
         add(table, [7, 3, 11, 5], SCORES)
@@ -232,9 +232,7 @@ class TestProjection:
         tau, lam = values(table, 7, 3, 11, 5)
         assert tau == [0.5, 1.0, 1.0, -1.0]
         assert lam[1] == pytest.approx(2 + 0.4 * (1.0 - 0.4))
-
-    def test_projections_may_be_rarer_than_steps(self):
-        """All seen since the last projection are projected, and once."""
+        # All seen since the last projection are projected, and once.
         table = started((7, 3), [2.0, 2.0])
         for key in (7, 3, 3):
             add(table, [key], [2.0])

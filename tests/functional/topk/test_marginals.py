@@ -145,9 +145,7 @@ def test_any_shape_and_any_layout(shape):
 @pytest.mark.parametrize(
     ('call', 'error', 'message'),
     [
-        (lambda: topk_marginals(torch.ones(3), 0), ValueError, '`k`.*0'),
         (lambda: topk_marginals(torch.ones(3), 3), ValueError, '`k`.*3'),
-        (lambda: topk_marginals(torch.ones(3), 1.0), TypeError, r'`k`.*1\.0'),
         (lambda: topk_marginals(torch.arange(3), 2), TypeError, r'`\w+`.*int64'),
     ],
 )

@@ -187,8 +187,6 @@ def test_functional_gradients(k):
     ('call', 'error', 'message'),
     [
         (lambda: log_elementary_symmetric(torch.ones(3), -1), ValueError, '`k`.*-1'),
-        (lambda: log_elementary_symmetric(torch.ones(3), 2.0), TypeError, r'`k`.*2\.0'),
-        (lambda: log_elementary_symmetric(torch.ones(3), True), TypeError, '`k`.*True'),
         (lambda: log_elementary_symmetric(torch.arange(3), 2), TypeError, '`x`.*int64'),
     ],
 )
