@@ -201,7 +201,6 @@ def test_weights_of_classes_are_a_tensor_or_none():
 
 
 def rows(error, message, *values):
-    """Return a row of the table for each value of a single argument."""
     return [((value,), error, f'{message}{re.escape(repr(value))}') for value in values]
 
 

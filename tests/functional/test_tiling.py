@@ -16,7 +16,6 @@ def places(height, width):
 
 
 def starts(tile):
-    """Return the place of the tile at each of its pixels."""
     return tile[..., :1, :1].expand_as(tile)
 
 

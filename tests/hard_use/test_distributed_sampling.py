@@ -65,7 +65,7 @@ def in_turns(shards):
 
 
 @each_sampler
-def test_processes_share_one_stream_whatever_the_seed_and_passes_of_equal_lengths_continue_it(found, name):
+def test_processes_share_one_stream_in_passes_and_batches_of_equal_lengths(found, name):
     assert in_turns(of_rank[name]['stream'] for of_rank in found) == first(SAMPLERS[name](DATA, seed=3), N_DRAWS)
     [seed] = {of_rank[name]['seed'] for of_rank in found}
     streams = (of_rank[name]['stream of that seed'] for of_rank in found)
@@ -75,11 +75,7 @@ def test_processes_share_one_stream_whatever_the_seed_and_passes_of_equal_length
         assert [len(each) for each in of_rank[name]['passes']] == [-(-7 // n)] * 3
     streams = (itertools.chain(*of_rank[name]['passes']) for of_rank in found)
     assert in_turns(streams) == first(SAMPLERS[name](DATA, seed=3), 3 * n * -(-7 // n))
-
-
-@each_sampler
-def test_batches_are_as_many_and_as_large_everywhere(found, name):
-    """Or one process waits for what another has no batch for."""
+    # Or one process waits for what another has no batch for.
     sizes = {1: [2, 2, 2, 1], 2: [2, 2], 4: [2]}[len(found)]
     for of_rank in found:
         assert of_rank[name]['batches'] == sizes

@@ -59,7 +59,7 @@ def report(tmp_path_factory):
     return json.loads((folder / 'traffic.json').read_text())
 
 
-def test_every_loss_with_the_scope_is_in_the_table_and_sends_the_bytes_on_paper(report):
+def test_every_loss_with_the_scope_sends_the_bytes_on_paper_and_in_the_table_of_the_repository(report):
     rows = [row['loss'].split(',')[0] for row in report['table']]
     assert set(rows[1:]) == {loss.split()[0] for loss in LOSSES}
     assert all(hasattr(mmseg_nondecomp, row) for row in rows[1:])
@@ -67,10 +67,7 @@ def test_every_loss_with_the_scope_is_in_the_table_and_sends_the_bytes_on_paper(
     for row in report['table'][1:]:
         formula = row['handed over on paper'].replace('·', '*').replace('^', '**')
         assert int(row['bytes']) == eval(formula, {}, values), row['loss']
-
-
-def test_the_table_of_the_repository_is_that_of_the_code(report):
-    """Sizes of images do not matter, but for average precision with few processes."""
+    # Sizes of images do not matter, but for average precision with few processes.
     kept = json.loads((Path(__file__).parents[2] / 'benchmarks' / 'traffic.json').read_text())
     assert not kept['metadata']['quick']
     columns = ('loss', 'handed over on paper', 'bytes', 'collectives', f'KiB sent, {MANY} processes')

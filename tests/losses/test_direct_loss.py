@@ -34,7 +34,6 @@ def maps(n_classes=3):
 
 
 def enumerated(scores, is_positive, epsilon, mode):
-    """The loss of one class and its gradient, by the enumeration of all rankings."""
     exact = [Fraction(x) for x in scores.tolist()]
     positives, negatives = ([i for i, p in enumerate(is_positive.tolist()) if p == kind] for kind in (True, False))
     arguments = [exact[i] for i in positives], [exact[i] for i in negatives], Fraction(epsilon), mode
@@ -175,8 +174,6 @@ class TestLog:
 
 
 class TestDetection:
-    """In MMDetection's heads."""
-
     def test_box_heads_get_a_column_for_the_background_and_dense_heads_do_not(self):
         scores = torch.randn(5, 3)
         loss = DirectAPLoss()

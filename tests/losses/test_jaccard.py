@@ -49,7 +49,6 @@ def test_a_pixel_of_weight_two_is_two_pixels(loss):
 
 
 def measured(loss, logits, labels):
-    """Return the mean IoU that is logged."""
     return loss.measures(loss.read(logits, labels, None, 255), None)['miou'].float()
 
 
@@ -163,7 +162,6 @@ def histogram(seed):
 
 
 def memory_of(batches, seeds):
-    """Return a memory to which histograms have been added."""
     memory = HistogramMemory(batches)
     for seed in seeds:
         memory.append(histogram(seed))

@@ -31,7 +31,6 @@ def losses_of(loss, logits, target, class_weight=None, valid=None):
 
 
 def is_class(labels, n_channels):
-    """Return the target of the decision of each channel."""
     classes = torch.arange(n_channels) if n_channels > 1 else torch.tensor([1])
     return (labels.unsqueeze(1) == classes.view(1, -1, *[1] * (labels.dim() - 1))).double()
 
@@ -145,7 +144,7 @@ class TestRegisteredPixelLoss:
         found = losses_of(RegisteredPixelLoss(dict(type='mmseg.CrossEntropyLoss')), logits, labels)
         torch.testing.assert_close(found, F.cross_entropy(logits, labels, reduction='none'))
 
-    def test_stock_focal_loss_takes_soft_labels(self):
+    def test_stock_focal_losses_take_soft_labels_and_those_of_mmdetection_labels(self):
         """With labels, mmsegmentation 1.2.2 computes it on CUDA only."""
         logits, labels, valid = example()
         target = is_class(labels, 4)
@@ -153,8 +152,6 @@ class TestRegisteredPixelLoss:
         expected = (-0.5 * (1 - p_true) ** 3 * p_true.log()).mean(1) * valid
         loss = RegisteredPixelLoss(dict(type='mmseg.FocalLoss', gamma=3.0))
         torch.testing.assert_close(losses_of(loss, logits, target, valid=valid), expected)
-
-    def test_stock_focal_loss_of_mmdetection(self):
         pytest.importorskip('mmdet')
         loss = RegisteredPixelLoss(dict(type='mmdet.FocalLoss'))
         assert losses_of(loss, torch.randn(6, 4), torch.arange(6) % 5).shape == (6,)

@@ -80,7 +80,6 @@ def with_state(args, scores, labels, seed=0, **kwargs):
 
 
 def expected_of(loss, args, scores, positive, negative):
-    """The loss of queries [Q, n] and its gradient, in NumPy."""
     queries = zip(*(part.numpy() for part in (scores, positive, negative)), strict=True)
     state = [part.numpy() for part in (loss.state.epsilon, loss.state.threshold, loss.state.damped_mu)]
     found = [lagrangian(args, *query, *(part[q] for part in state), loss.surrogate) for q, query in enumerate(queries)]

@@ -43,7 +43,6 @@ def assert_same_state(loss, other):
 
 
 def start_of(loss):
-    """Start of the multipliers, by the counts."""
     positives, negatives = loss.state.counts[:, :1], loss.state.counts[:, 1:]
     r = torch.where(negatives > 0, negatives / positives.clamp(min=MIN_COUNT), 1)
     return loss.problem.balance(r).clamp(max=MAX_MULTIPLIER)

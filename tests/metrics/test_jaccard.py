@@ -9,7 +9,6 @@ from mmseg_nondecomp.metrics import JaccardIndexByImage, LovaszJaccardIndex, Sof
 
 
 def data_set_index(num_classes, average='macro', **arguments):
-    """Return the index of the data set as a function of a batch."""
     metric = JaccardIndexByImage(num_classes, **arguments)
     return lambda preds, target: metric(preds, target)['dataset']
 
@@ -21,7 +20,6 @@ N_CLASSES = 5
 
 
 def decisions(n_classes, seed=0):
-    """Return decided and true classes of three images."""
     generator = torch.Generator().manual_seed(seed)
     decided = torch.randint(0, n_classes, (3, 8, 9), generator=generator)
     target = torch.where(torch.rand(3, 8, 9, generator=generator) < 0.7, decided, (decided + 1) % n_classes)

@@ -35,12 +35,17 @@ def test_the_averages_are_those_of_the_definitions(seed, worst):
         assert found[name].item() == pytest.approx(float(value), abs=1e-6), name
 
 
-def test_the_batch_average_is_over_updates_and_their_true_classes():
+def test_the_batch_average_is_over_updates_and_the_share_of_worst_images_a_decimal_number():
     metric = JaccardIndexByImage(3)
     metric.update(torch.tensor([[0, 0, 1, 2]]), torch.tensor([[0, 0, 0, 0]]))  # 0: 2/4; 1 and 2 are not true
     metric.update(torch.tensor([[1, 1, 2, 2]]), torch.tensor([[1, 1, 1, 2]]))  # 1: 2/3, 2: 1/2
     metric.update(torch.tensor([[1, 1, 2, 2]]), torch.tensor([[255, 255, 255, 255]]))  # no batch
     assert metric.compute()['batch'].item() == pytest.approx((1 / 2 + (2 / 3 + 1 / 2) / 2) / 2)
+    # 0.28 * 25 is a little above 7 in floating point; the eighth image must not be among the worst.
+    decided, target = torch.zeros(2, 25, 4, dtype=torch.long)
+    target[:7] = 1
+    assert math.ceil(0.28 * 25) == 8
+    assert JaccardIndexByImage(2, worst=0.28)(decided, target)['worst'] == 0
 
 
 def test_one_pixel_of_an_absent_class_counts_and_images_without_the_single_class_do_not():
@@ -57,14 +62,6 @@ def test_one_pixel_of_an_absent_class_counts_and_images_without_the_single_class
     torch.testing.assert_close(found['image'], torch.stack(with_it).mean())
     torch.testing.assert_close(found['class'], found['image'])
     torch.testing.assert_close(found['worst'], min(with_it))
-
-
-def test_the_share_of_worst_images_is_a_decimal_number():
-    # 0.28 * 25 is a little above 7 in floating point; the eighth image must not be among the worst.
-    decided, target = torch.zeros(2, 25, 4, dtype=torch.long)
-    target[:7] = 1
-    assert math.ceil(0.28 * 25) == 8
-    assert JaccardIndexByImage(2, worst=0.28)(decided, target)['worst'] == 0
 
 
 @pytest.mark.parametrize(('worst', 'error'), [(0, ValueError), (1.5, ValueError), ('some', TypeError)])

@@ -86,14 +86,11 @@ def test_leaves_numbers_a_table_and_a_picture(smoke, name):
     assert (folder / f'{name}.png').read_bytes().startswith(b'\x89PNG')
 
 
-def test_every_registered_loss_sampler_and_metric_has_a_benchmark(smoke):
+def test_every_component_has_a_benchmark_and_an_overhead(smoke):
     """A line of the overhead does not count."""
     _, built = smoke
     measured = set().union(*(built[name] for name in NAMES if name != 'overhead'))
     assert not {cls.__name__ for cls in registered() - measured}
-
-
-def test_the_overhead_is_that_of_every_loss_pixel_sampler_and_hook_that_measures():
     assert {loss['type'] for loss in overhead.LOSSES.values()} >= set(losses.__all__)
     assert {each['type'] for each in overhead.SAMPLERS.values()} >= set(samplers.__all__) & set(TASK_UTILS.module_dict)
     hooks = {each['type'] for each in overhead.HOOKS.values()}
@@ -154,7 +151,7 @@ def test_names_are_listed_and_an_unknown_one_is_refused(command, capsys, tmp_pat
     assert not (tmp_path / 'nothing').exists()
 
 
-def test_candidates_have_their_turn_in_every_round_and_three_rounds_are_the_least():
+def test_candidates_have_their_turn_in_every_round_and_ratios_are_of_the_same_round():
     turns = []
     steps = {name: lambda name=name: turns.append(name) for name in 'abc'}
     times = measure.in_turns(steps, repeats=30, seconds=0)
@@ -163,10 +160,7 @@ def test_candidates_have_their_turn_in_every_round_and_three_rounds_are_the_leas
     turns.clear()
     measure.in_turns(steps, repeats=5)
     assert len(turns) == 15
-
-
-def test_ratios_are_those_of_the_same_round():
-    """A machine that is twice as slow in some rounds changes times, not ratios."""
+    # A machine that is twice as slow in some rounds changes times, not ratios.
     slow = [1.0, 2.0, 1.0, 2.0]
     first, second = measure.summaries({'a': slow, 'b': [3 * time for time in slow]}, 'case')
     assert (first['median ms'], second['median ms']) == (1.5, 4.5)

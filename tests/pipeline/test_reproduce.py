@@ -90,14 +90,11 @@ def test_without_a_name_and_on_demand_there_is_a_list_and_nothing_is_run(command
     assert 'minima of surrogates compared with the minimum of the Jaccard loss' in printed[first:].splitlines()[1]
 
 
-def test_all_runs_all(command, monkeypatch, tmp_path):
+def test_all_runs_all_and_the_catalogue_describes_each(command, monkeypatch, tmp_path):
     ran = []
     monkeypatch.setattr(tool, 'run', lambda *arguments: ran.append(arguments))
     command('--all', '--seeds', '3')
     assert ran == [(name, [3], tmp_path / 'nothing') for name in REPRODUCTIONS]
-
-
-def test_catalogue_describes_every_reproduction():
     for entry in REPRODUCTIONS.values():
         assert callable(entry.run)
         assert len(entry.shows) > 40
@@ -108,7 +105,7 @@ def test_catalogue_describes_every_reproduction():
     assert {path.stem for path in (ROOT / 'benchmarks' / 'reproduce').glob('*.json')} <= set(REPRODUCTIONS)
 
 
-def test_only_the_lovasz_hinge_is_near_the_jaccard_loss_but_for_circles_that_fill_the_image(synthetic):
+def test_minima_are_at_known_places_and_that_of_the_lovasz_hinge_near_that_of_the_jaccard_loss(synthetic):
     for run in synthetic['results']['seeds']:
         away = {name: abs(bias - run['bias']['Jaccard loss']) for name, bias in run['bias'].items()}
         assert 2 * away['Lovász hinge'] < min(away['cross-entropy'], away['hinge'])
@@ -120,10 +117,7 @@ def test_only_the_lovasz_hinge_is_near_the_jaccard_loss_but_for_circles_that_fil
     away = {name: summary[name]['distance to the Jaccard argmin']['mean'] for name in ('cross-entropy', 'Lovász hinge')}
     assert away['cross-entropy'] <= away['Lovász hinge']
     assert f'radius {largest}' in synthetic['found']
-
-
-def test_cross_entropy_wants_the_log_odds_and_the_jaccard_loss_more(synthetic):
-    """The minima that are known show that the data are those of the paper."""
+    # The minima that are known show that the data are those of the paper.
     for summary in synthetic['results']['by radius'].values():
         share = summary['share of foreground']['mean']
         log_odds = math.log(share / (1 - share))
@@ -199,15 +193,13 @@ def test_free_margins_gain_only_from_longer_steps_and_a_small_lambda_moves_a_min
 class TestTopkNoise:
     """The experiment in small; the whole takes minutes."""
 
-    def test_labels_stay_in_their_group(self):
+    def test_labels_stay_in_their_group_and_both_losses_learn(self):
         for noise in (0.0, 0.4, 1.0):
             given, test = topk_noise.generate(0, noise)
             clean = test.labels
             assert torch.equal(given.labels // topk_noise.GROUP, clean // topk_noise.GROUP)
             # One in five of the labels that are replaced is replaced by itself.
             assert (given.labels != clean).float().mean() == pytest.approx(0.8 * noise, abs=0.02)
-
-    def test_both_losses_learn(self):
         for loss in topk_noise.LOSSES.values():
             accuracy = topk_noise.train(0, 0.0, loss, epochs=5)
             assert 30 < accuracy.top1 < accuracy.top5

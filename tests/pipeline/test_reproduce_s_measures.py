@@ -102,7 +102,7 @@ class TestClassifiers:
         assert reached >= max(every) - 1e-6
         assert reached == pytest.approx(binary_fbeta_score((scores > at).long(), labels, float(beta)).item())
 
-    def test_the_best_threshold_keeps_the_rate_and_takes_no_more_than_it_needs(self, classifiers):
+    def test_the_best_threshold_takes_no_more_than_it_needs_and_areas_are_the_true_ones(self, classifiers):
         scores = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0, 0.0, -1.0, -2.0])
         labels = torch.tensor([1, 1, 0, 1, 0, 0, 1, 0])
         recall = classifiers.Measure(dict(target=0.7), 'precision', 'recall')
@@ -110,8 +110,6 @@ class TestClassifiers:
         precision = classifiers.Measure(dict(target=0.7), 'recall', 'precision')
         assert classifiers.best_threshold(scores, labels, precision) == pytest.approx(1.5)
         assert classifiers.best_threshold(-scores, labels, precision._replace(settings=dict(target=0.9))) == math.inf
-
-    def test_areas_are_the_true_ones(self, classifiers):
         scores, labels = torch.tensor([3.0, 2.0, 1.0, 0.0]), torch.tensor([1, 0, 1, 0])
         found = {
             name: classifiers.rates_of(scores, labels, 0.0, classifiers.MEASURES[name]).area

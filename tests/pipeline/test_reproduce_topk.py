@@ -79,7 +79,7 @@ def test_the_error_of_the_approximation_is_that_of_proposition_6(order):
     close((found - oracle(x[None], k)[1][0]).abs(), torch.from_numpy(off), 1e-10)
 
 
-def test_the_approximation_is_taken_where_the_recursion_is_unstable_and_only_there():
+def test_algorithm_2_loses_its_digits_beside_one_large_number_and_only_there_is_approximated():
     x = torch.tensor([[3.0, 0.0, 0.5, -1.0, 1.0]], dtype=torch.float64)
     log_sigma = algorithms.log_summation(x, 3)
     alone = algorithms.marginals(x, log_sigma, 2)[2]
@@ -89,9 +89,6 @@ def test_the_approximation_is_taken_where_the_recursion_is_unstable_and_only_the
     assert torch.equal(mixed[:, 1:], alone[:, 1:])
     assert mixed[0, 0] == algorithms.approximation(x[0, :1], log_sigma[0], 2, 1)
     assert mixed[0, 0] != alone[0, 0]
-
-
-def test_algorithm_2_loses_its_digits_beside_one_large_number_unless_it_is_approximated():
     x = torch.cat([torch.full((1, 1), 12.0, dtype=torch.float64), draw(1, 9)], 1)
     k, truth = 5, oracle(x, 5)[1]
     alone = algorithms.marginals(x, algorithms.divide_and_conquer(x, k), k)[k]

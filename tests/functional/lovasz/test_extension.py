@@ -74,7 +74,7 @@ def test_foreground_may_be_of_any_dtype_and_a_negative_zero_is_a_zero(dtype):
         assert lovasz_extension(signed, foreground.to(of_foreground)) == lovasz_extension(errors, foreground)
 
 
-def test_rows_are_sets_of_their_own():
+def test_rows_are_sets_and_without_foreground_the_largest_error_and_without_background_the_mean():
     rng = np.random.default_rng(0)
     errors, foreground = torch.tensor(rng.random((2, 3, 20))), torch.tensor(rng.random((2, 3, 20)) < 0.3)
     foreground[0, 0], foreground[1, 2] = False, True
@@ -85,9 +85,6 @@ def test_rows_are_sets_of_their_own():
         torch.testing.assert_close(
             gradient(errors, foreground)[place], gradient(errors[place], foreground[place]), rtol=1e-13, atol=0
         )
-
-
-def test_without_foreground_it_is_the_largest_error_and_without_background_the_mean():
     errors, none = pixels('uniform', 'none', 50)
     assert lovasz_extension(errors, none).item() == errors.max()
     assert torch.equal(gradient(errors, none), (errors == errors.max()).double())

@@ -19,7 +19,6 @@ def column(values):
 
 
 def add(table, ids, scores, positive=True):
-    """Examples as a loss adds them."""
     scores = scores if isinstance(scores, torch.Tensor) else column(scores)
     positive = torch.full(scores.shape, positive) if isinstance(positive, bool) else positive
     items = RatedItems(scores.T[None], positive.T[None], ~positive.T[None])

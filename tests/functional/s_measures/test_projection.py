@@ -19,7 +19,6 @@ LEAST = 5e-324  # above 0; half of it rounds to 0
 @each_exact
 @pytest.mark.parametrize('n', SIZES)
 def test_equals_the_quadratic_program_feasible_and_idempotent_and_nothing_rises_but_the_bound(family, n):
-    """20 families of 7 sizes: 1 120 cases."""
     for seed in range(8):
         tau, eps = point(family, n, seed)
         largest = scale(tau, eps)
@@ -161,7 +160,6 @@ def test_many_of_half_precision_do_not_overflow_and_each_output_has_the_type_of_
     ids=str,
 )
 def test_gradcheck(tau, eps):
-    """Away from its edges."""
     inputs = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (tau, eps))
     assert torch.autograd.gradcheck(project_tau, tuple(inputs))
 

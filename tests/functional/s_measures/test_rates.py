@@ -33,8 +33,6 @@ def generator(seed=0):
 
 
 class TestPenalty:
-    """Both functions bound the step function, and the slope is their derivative."""
-
     Z = torch.linspace(-20, 20, 2001, dtype=torch.float64)
     BESIDE_KINKS = torch.linspace(-20, 20, 2000, dtype=torch.float64)
 
@@ -98,7 +96,6 @@ class TestPenalty:
 
 
 def of_call(pred, target, weight=None, ignore_index=None, zero_is_class=False):
-    """The items of a call as the loss reads it."""
     return rated_items(read_inputs(one_of_two(pred, target), target, weight, ignore_index, True, zero_is_class))
 
 
@@ -111,7 +108,6 @@ class Read(NamedTuple):
 
 
 def read(items):
-    """Scores and weights of items of either class."""
     parts = items.scores, items.positive, items.negative
     return Read(*(part.movedim(-2, 0).flatten(1).double() for part in parts))
 

@@ -7,7 +7,6 @@ TARGET = torch.zeros(2, 4, dtype=torch.long)
 
 
 def decided(preds, target, num_classes):
-    """Return the decided classes by both ways of reading predictions."""
     classes = decided_classes(preds, probability_inputs(preds, target, num_classes, None))
     assert torch.equal(classes, decided_inputs(preds, target, num_classes, None)[0])
     return classes
