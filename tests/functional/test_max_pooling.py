@@ -132,7 +132,7 @@ def test_gradient_is_the_maximiser(p):
     assert torch.autograd.gradcheck(lambda x: loss_max_pooling(x, p, 0.25, mask), losses, eps=1e-7, atol=1e-6)
 
 
-def test_the_empty_set_is_a_zero_attached_to_the_graph():
+def test_rows_are_independent_sets_and_the_empty_set_is_a_zero_attached_to_the_graph():
     for losses, mask in ((torch.rand(5), torch.zeros(5, dtype=torch.bool)), (torch.rand(0, 3), None)):
         losses.requires_grad_()
         for p in (1, 1.3, math.inf):
@@ -140,9 +140,6 @@ def test_the_empty_set_is_a_zero_attached_to_the_graph():
             loss.backward()
             assert loss.item() == 0
             assert losses.grad.eq(0).all()
-
-
-def test_rows_are_independent_sets():
     losses = torch.rand(3, 40).double() ** 4 * torch.tensor([[1.0], [1e9], [1e-9]]).double()
     valid = torch.rand(3, 40) > 0.2
     weights, support = pooling_weights(losses, valid, 1.3, pooled_items(valid, 0.25))

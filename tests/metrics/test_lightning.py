@@ -123,7 +123,7 @@ def trained(tmp_path_factory):
 
 
 def test_values_of_steps_and_epochs_are_logged_of_each_metric_and_one_finds_the_best_checkpoint(trained):
-    _, witness, _ = trained
+    _, witness, best = trained
     expected = [lovasz_jaccard_index(*batch, N_CLASSES).item() for batch in witness.predictions]
     assert len(expected) == N_EPOCHS * 4
     assert witness.steps == pytest.approx(expected)
@@ -134,13 +134,11 @@ def test_values_of_steps_and_epochs_are_logged_of_each_metric_and_one_finds_the_
         assert logged['train_epoch'] == pytest.approx(expected)
         assert logged['train_epoch'] != pytest.approx(sum(witness.steps[of_epoch]) / 4)
     assert witness.epochs[-1]['val'] > witness.epochs[0]['val'] + 0.05, 'a metric is a loss'
-    _, witness, _ = trained
     for logged, batch in zip(witness.epochs, witness.validations, strict=True):
         expected = {name: metric(*batch) for name, metric in metrics().items()}
         expected |= JaccardIndexByImage(N_CLASSES)(*batch) | dict(val=soft_jaccard_index(*batch, N_CLASSES))
         for name in expected.keys() - {'batch'}:
             assert logged[name] == pytest.approx(expected[name].item()), name
-    _, witness, best = trained
     values = [logged['val'] for logged in witness.epochs]
     assert best.best_model_score.item() == pytest.approx(max(values))
     images, target = (torch.cat(part) for part in zip(*loader(5, 1), strict=True))

@@ -221,15 +221,13 @@ class TestSky:
         assert (sizes > 0.45).float().mean() > 0.2
         assert between < 0.1
 
-    def test_the_score_of_the_size_reaches_all_of_the_network(self, sky):
+    def test_the_score_of_the_size_reaches_all_of_the_network_and_the_iou_is_one_where_all_is_right(self, sky):
         network = sky.SegNet()
         logits, score = network(torch.randn(2, 3, sky.SIDE, sky.SIDE))
         assert (logits.shape, score.shape) == ((2, 1, sky.SIDE, sky.SIDE), (2, 1))
         score.sum().backward()
         assert all(parameter.grad is not None for parameter in network.parameters())
         assert network.down1[0].weight.grad.abs().sum() > 0
-
-    def test_the_iou_is_one_where_all_is_right(self, sky):
         _, test = sky.generate(0)
 
         class Right(torch.nn.Module):

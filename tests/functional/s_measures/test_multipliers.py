@@ -198,14 +198,12 @@ class TestRates:
                 # The second derivative of the hinge is 0, of the logistic function about 1: the error is h squared.
                 torch.testing.assert_close(getattr(rates, f'{bound}_by_{name}'), slope, rtol=1e-7, atol=1e-8)
 
-    def test_bounds_are_on_their_side_of_the_rates(self):
+    def test_violations_are_of_the_true_rates_or_of_their_bounds_which_are_on_their_side(self):
         for epsilon in (1.0, 3.0):
             state = started(epsilon=number(epsilon))
             rates = with_call(state).rates_of(Sums(*state.pending.unbind(-1)))
             assert (rates.a <= epsilon * rates.tp).all()
             assert (rates.b >= epsilon * rates.fp).all()
-
-    def test_violations_are_of_the_true_rates_or_of_their_bounds(self):
         state = with_call(started())
         state.count(PROBLEM)
         rates = state.rates()
