@@ -29,11 +29,15 @@ def exchanged(loss, side, n_processes=MANY):
 
 
 @pytest.mark.parametrize('loss', LOSSES)
-def test_does_not_grow_with_the_pixels_and_few_processes_send_no_more_than_many(loss):
+def test_does_not_grow_with_the_pixels(loss):
     found = [exchanged(loss, side) for side in SIDES]
     assert found[0] == found[1] == found[2]
     assert found[0]
-    # Also where it is the items that are exchanged, being few.
+
+
+@pytest.mark.parametrize('loss', LOSSES)
+def test_few_processes_send_no_more_than_many(loss):
+    """Also where it is the items that are exchanged, being few."""
     most = 2 * sum(size for _, size in exchanged(loss, SIDES[0]))
     for n in (2, 8):
         for side in SIDES[:2]:
@@ -59,15 +63,21 @@ def report(tmp_path_factory):
     return json.loads((folder / 'traffic.json').read_text())
 
 
-def test_every_loss_with_the_scope_sends_the_bytes_on_paper_and_in_the_table_of_the_repository(report):
+def test_every_loss_with_the_scope_is_in_the_table(report):
     rows = [row['loss'].split(',')[0] for row in report['table']]
     assert set(rows[1:]) == {loss.split()[0] for loss in LOSSES}
     assert all(hasattr(mmseg_nondecomp, row) for row in rows[1:])
+
+
+def test_on_paper_and_in_code_it_is_the_same(report):
     values = dict(C=traffic.N_CLASSES, N=traffic.N_ITEMS)
     for row in report['table'][1:]:
         formula = row['handed over on paper'].replace('·', '*').replace('^', '**')
         assert int(row['bytes']) == eval(formula, {}, values), row['loss']
-    # Sizes of images do not matter, but for average precision with few processes.
+
+
+def test_the_table_of_the_repository_is_that_of_the_code(report):
+    """Sizes of images do not matter, but for average precision with few processes."""
     kept = json.loads((Path(__file__).parents[2] / 'benchmarks' / 'traffic.json').read_text())
     assert not kept['metadata']['quick']
     columns = ('loss', 'handed over on paper', 'bytes', 'collectives', f'KiB sent, {MANY} processes')

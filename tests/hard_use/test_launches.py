@@ -188,7 +188,7 @@ def names(report, measured):
     return {re.split(r'[ ,]', row['candidate'])[0] for row in report['table'] if row['measured'].startswith(measured)}
 
 
-def test_every_loss_metric_and_hook_is_in_the_table_which_is_that_of_the_repository(report):
+def test_every_loss_metric_and_hook_that_measures_is_in_the_table(report):
     of_torchmetrics = {'MulticlassJaccardIndex'}
     assert {name for name in names(report, 'loss') if hasattr(losses, name)} == set(losses.__all__)
     assert names(report, 'update of a metric') == set(metrics.__all__) | of_torchmetrics
@@ -196,7 +196,10 @@ def test_every_loss_metric_and_hook_is_in_the_table_which_is_that_of_the_reposit
     assert names(report, 'hook') == {'TrainIoUHook', 'TrainMetricsHook'}
     unknown = {row['candidate'] for row in report['table'] if row['operations'] == launches.UNKNOWN}
     assert unknown & launches.LOSSES.keys() == DEPEND_ON_VALUES.keys()
-    # Peers may not be installed here.
+
+
+def test_the_table_of_the_repository_is_that_of_the_code(report):
+    """Peers may not be installed here."""
     kept = json.loads((ROOT / 'benchmarks' / 'launches.json').read_text())
     assert not kept['metadata']['quick']
     found = {(row['measured'], row['candidate']): row for row in kept['table']}
