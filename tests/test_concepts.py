@@ -32,15 +32,12 @@ def numbers():
     torch.set_num_threads(threads)
 
 
-def test_each_page_shows_its_picture_and_names_the_command():
+def test_each_page_shows_its_picture_which_is_there_and_names_the_command():
     assert {page.stem for page in PAGES} == set(drawing.PICTURES)
     for page in PAGES:
         text = page.read_text()
         assert re.findall(r'!\[[^\]]{40,}\]\(([^)]+)\)', text) == [f'../images/{page.stem}.png']
         assert f'`python tools/draw_concepts.py {page.stem}`' in text
-
-
-def test_all_pictures_are_there():
     for name in drawing.PICTURES:
         assert (ROOT / f'docs/images/{name}.png').read_bytes().startswith(b'\x89PNG')
 
@@ -52,7 +49,7 @@ def test_drawing_runs(numbers, name, tmp_path):
     assert (tmp_path / 'picture.png').stat().st_size > 1000
 
 
-def test_pooling_weights_are_feasible_and_use_up_the_norm(numbers):
+def test_pooling_weights_are_feasible_and_losses_go_from_the_mean_to_that_of_the_hardest(numbers):
     pooled = numbers['loss-max-pooling']
     n = len(pooled.losses)
     for p, weights in pooled.weights.items():
@@ -63,10 +60,6 @@ def test_pooling_weights_are_feasible_and_use_up_the_norm(numbers):
     full = [(weights >= weights.max() - 1e-12).sum().item() for p, weights in pooled.weights.items() if p < math.inf]
     assert full == sorted(full, reverse=True)
     assert full[0] == n // 4
-
-
-def test_pooled_losses_go_from_the_mean_to_the_mean_of_the_hardest(numbers):
-    pooled = numbers['loss-max-pooling']
     for ratio, values in pooled.values.items():
         assert values[0] == pytest.approx(pooled.losses.mean().item())
         assert values[-1] == pytest.approx(pooled.losses[-round(ratio * len(pooled.losses)) :].mean().item())
@@ -74,16 +67,13 @@ def test_pooled_losses_go_from_the_mean_to_the_mean_of_the_hardest(numbers):
     assert all((higher >= lower - 1e-9).all() for higher, lower in pairwise(pooled.values.values()))
 
 
-def test_the_extension_is_the_jaccard_loss_at_the_corners_and_its_slope_changes_on_the_diagonal(numbers):
+def test_the_extension_is_the_jaccard_loss_at_the_corners_and_the_error_of_bins_is_bounded(numbers):
     surface, grid = numbers['lovasz'].surface, numbers['lovasz'].grid
     corners = surface[0, 0], surface[0, -1], surface[-1, 0], surface[-1, -1]
     assert [corner.item() for corner in corners] == pytest.approx([0, 1 / 2, 1 / 3, 2 / 3])
     background, foreground = grid.unsqueeze(1), grid.unsqueeze(0)
     below, above = foreground / 2 + background / 6, (foreground + background) / 3
     torch.testing.assert_close(surface, torch.where(foreground >= background, below, above))
-
-
-def test_the_error_of_the_histogram_is_within_its_bound_and_falls(numbers):
     extension = numbers['lovasz']
     bound = 1 / (2 * torch.tensor(extension.bins))
     assert (extension.loss_error <= bound).all()
@@ -100,16 +90,12 @@ def test_the_recall_ends_at_the_target_with_a_precision_like_that_of_a_moved_thr
     assert (path.mu >= 0).all()
 
 
-def test_the_direct_losses_bound_one_minus_the_average_precision(numbers):
+def test_the_direct_losses_are_bounds_with_the_slope_of_the_mean_for_a_small_epsilon(numbers):
     shifted = numbers['direct-loss']
     assert (shifted.bounds['negative'] <= shifted.loss + 1e-9).all()
     assert (shifted.bounds['positive'] >= shifted.loss - 1e-9).all()
     assert len(shifted.loss.unique()) < len(shifted.loss) / 2, 'a step function'
     assert shifted.loss[-1] == 0
-
-
-def test_the_direct_loss_gradient_is_the_slope_of_the_mean_for_a_small_epsilon(numbers):
-    shifted = numbers['direct-loss']
     far = [(gradient - shifted.slope).abs().max().item() for gradient in shifted.gradients.values()]
     assert far == sorted(far)
     assert far[0] < 0.05 < far[-1]
@@ -129,23 +115,19 @@ def test_top_k_losses_are_near_the_hard_one_and_move_all_scores(numbers):
         assert gradient.sum().item() == pytest.approx(0, abs=1e-9)
 
 
-def test_equibatch_draws_each_class_once_in_any_row_of_as_many_draws(numbers):
+def test_equibatch_takes_turns_and_rare_classes_are_drawn_more_by_both_samplers(numbers):
     n_classes, draws = drawing.PICTURES['sampling'].N_CLASSES, numbers['sampling']
     for start in range(len(draws.classes) - n_classes):
         assert sorted(draws.classes[start : start + n_classes]) == list(range(n_classes))
     assert draws.waits['equibatch'].max() <= n_classes
     assert draws.shares['equibatch'].min() >= 1 / n_classes - 1e-9
-
-
-def test_rare_classes_are_drawn_more_by_both_samplers(numbers):
-    draws = numbers['sampling']
     for name in ('equibatch', 'IoU-adaptive'):
         assert (draws.shares[name][-3:] > 2 * draws.shares['uniform'][-3:]).all()
     assert draws.drawn_for['IoU-adaptive'].sum() == pytest.approx(1000, abs=100), 'half of the draws'
     assert draws.drawn_for['IoU-adaptive'][-1] == draws.drawn_for['IoU-adaptive'].max()
 
 
-def test_communication_does_not_grow_with_the_images(numbers):
+def test_communication_does_not_grow_and_larger_sets_go_to_the_iou_of_the_data_set(numbers):
     sets = numbers['scope']
     assert all(first == second > 0 for first, second in sets.exchanged.values())
     n_classes, n_cells = 19, 3 * 1024 + 1
@@ -153,10 +135,6 @@ def test_communication_does_not_grow_with_the_images(numbers):
     assert sets.exchanged['LossMaxPooling'][0] == pytest.approx(2050, abs=25)
     alone = {name: counts for name, counts in sets.exchanged_alone.items() if any(counts)}
     assert set(alone) == {'SMeasureLoss'}
-
-
-def test_larger_sets_go_from_the_iou_of_images_to_that_of_the_data_set(numbers):
-    sets = numbers['scope']
     for values in (sets.of_batches, sets.of_memory):
         assert values == sorted(values)
         assert values[0] == pytest.approx(sets.of_image, abs=1e-4)

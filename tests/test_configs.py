@@ -276,7 +276,7 @@ def test_class_weights_balance_the_median_frequency_of_the_training_set():
     assert cfg.model.decode_head.loss_decode.class_weight == pytest.approx(weights, rel=0.03), f'found {weights}'
 
 
-def test_imf_is_the_mean_of_weighted_cross_entropies():
+def test_imf_ohem_and_the_pixel_sampler_have_the_values_of_their_definitions():
     cfg = shapes('imf')
     logits, label = random_batch(16, 32)
     weight = torch.tensor(cfg.model.decode_head.loss_decode.class_weight)
@@ -286,18 +286,12 @@ def test_imf_is_the_mean_of_weighted_cross_entropies():
 
     pooled = LossMaxPooling(p=math.inf, class_weight=weight, scope='batch')(logits, label)
     torch.testing.assert_close(pooled * valid.float().mean(), expected)
-
-
-def test_ohem_is_the_mean_over_the_quarter_of_the_pixels_with_the_highest_losses():
     cfg = shapes('ohem')
     crop = cfg.train_pipeline[2].crop_size
     assert cfg.model.decode_head.sampler.min_kept == crop[0] * crop[1] // 4
     logits, label = random_batch(16, crop[0])
     expected = cross_entropies(logits, label).flatten().topk(label.numel() // 4).values.mean()
     torch.testing.assert_close(objective(build_head(cfg.model.decode_head), logits, label), expected)
-
-
-def test_pixel_sampler_equals_the_loss():
     logits, label = random_batch(16, 32, ignored=False)
     by_sampler, by_loss = (
         objective(build_head(shapes(name).model.decode_head), logits, label) for name in ('lmp-sampler', 'lmp')

@@ -73,13 +73,9 @@ def test_links_lead_somewhere(page):
 
 
 @each(PAGES)
-def test_named_files_exist(page):
+def test_named_files_and_scripts_configs_and_options_of_commands_exist(page):
     for name in named_files(page):
         assert (ROOT / name).exists(), name
-
-
-@each(PAGES)
-def test_commands_name_scripts_configs_and_options_that_exist(page):
     for command in commands(page):
         scripts = [word for word in command if re.fullmatch(r'tools/\w+\.(?:py|sh)', word)]
         for word in command:
@@ -109,7 +105,7 @@ def links_of(html):
     return {(html.parent / target).resolve() for target in targets}
 
 
-def test_every_page_of_the_site_is_reached_from_the_first(site):
+def test_every_page_is_reached_from_the_first_and_the_site_needs_no_network_and_shows_formulas(site):
     found, todo = set(), [site / 'docs/index.html']
     while todo:
         page = todo.pop()
@@ -118,9 +114,6 @@ def test_every_page_of_the_site_is_reached_from_the_first(site):
             todo += links_of(page)
     expected = {(site / page.relative_to(ROOT)).with_suffix('.html') for page in PAGES}
     assert expected <= found, expected - found
-
-
-def test_the_site_needs_no_network_and_shows_formulas(site):
     pages = {page: page.read_text() for page in site.rglob('*.html')}
     for page, text in pages.items():
         loaded = re.findall(r'<(?:script|img|iframe|link)\b[^>]*\b(?:src|href)="((?:https?:)?//[^"]*)', text)

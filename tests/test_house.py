@@ -72,7 +72,7 @@ def test_the_way_to_a_formula_is_short(module, limit):
     assert len(way) <= limit
 
 
-def test_function_bodies_are_short():
+def test_function_bodies_and_registered_losses_are_short():
     bodies = {}
     for path in MODULES:
         for node in ast.walk(ast.parse(path.read_text(encoding='utf-8'))):
@@ -83,9 +83,6 @@ def test_function_bodies_are_short():
     longest = sorted(bodies.items(), key=lambda item: -item[1])[:5]
     print('\nlongest bodies:', longest)
     assert longest[0][1] <= LONGEST_BODY
-
-
-def test_registered_losses_are_short_files():
     lengths = {
         path.name: len(path.read_text(encoding='utf-8').splitlines()) for path in PACKAGE.glob('losses/[!_]*.py')
     }
@@ -94,13 +91,10 @@ def test_registered_losses_are_short_files():
         assert length <= (150 if name == 's_measure_loss.py' else 90), name
 
 
-def test_the_functional_layer_imports_nothing_from_above():
+def test_the_functional_layer_imports_nothing_from_above_and_no_name_shadows_a_module():
     for path in PACKAGE.glob('functional/**/*.py'):
         for file in imported_files(path):
             assert file.relative_to(PACKAGE).parts[0] in ('functional', '_utils'), (path, file)
-
-
-def test_no_module_is_shadowed_by_a_name_of_its_package():
     for init in PACKAGE.rglob('__init__.py'):
         package = importlib.import_module('.'.join(init.parent.relative_to(ROOT).parts))
         for name in getattr(package, '__all__', ()):

@@ -45,7 +45,7 @@ def test_the_index_imports_every_metafile():
 
 
 @pytest.mark.parametrize('path', METAFILES, ids=lambda path: path.parent.name)
-def test_metafiles_have_the_form_of_openmmlab(path):
+def test_metafiles_have_the_form_of_openmmlab_and_name_the_configs_of_their_folder(path):
     document = yaml.safe_load(path.read_text())
     assert set(document) == {'Collections', 'Models'}
     for collection in document['Collections']:
@@ -60,10 +60,6 @@ def test_metafiles_have_the_form_of_openmmlab(path):
         for result in model.get('Results', []):
             assert set(result) == {'Task', 'Dataset', 'Metrics'}
             assert all(isinstance(value, float) for value in result['Metrics'].values())
-
-
-@pytest.mark.parametrize('path', METAFILES, ids=lambda path: path.parent.name)
-def test_metafiles_name_the_configs_of_their_folder(path):
     named = {ROOT / model['Config'] for model in yaml.safe_load(path.read_text())['Models']}
     assert named == set(path.parent.glob('*.py'))
 

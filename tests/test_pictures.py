@@ -30,10 +30,7 @@ def test_pictures_that_are_shown_can_be_made_again(document, made):
         assert str(path) in made, target
 
 
-def test_the_readme_shows_pictures():
+def test_the_readme_shows_pictures_which_can_be_made_again(made):
     assert PICTURE.search((ROOT / 'README.md').read_text())
-
-
-def test_results_in_the_repository_can_be_made_again(made):
     files = [path for folder in ('benchmarks', 'docs/images') for path in (ROOT / folder).rglob('*.*')]
     assert {path.relative_to(ROOT).as_posix() for path in files} <= made.keys()

@@ -99,12 +99,9 @@ def test_works_without_openmmlab():
         assert 'pip install "mmseg_nondecomp[mmseg]"' in message
 
 
-def test_what_it_lacks_without_openmmlab_is_known_to_need_it():
+def test_imports_no_models_and_lacks_without_openmmlab_what_is_known_to_need_it():
     found = run(HIDE_OPENMMLAB, 'import mmseg_nondecomp; print(*mmseg_nondecomp.__all__)').split()
     assert set(mmseg_nondecomp.__all__) - set(found) == set(mmseg_nondecomp.NEEDS)
-
-
-def test_imports_no_models_and_is_imported_by_its_dotted_name():
     run(
         """
         import sys

@@ -30,7 +30,7 @@ def test_the_version_is_stated_once():
     assert [path.name for path in sources if spelled.search(path.read_text())] == []
 
 
-def test_the_citation_has_the_required_fields():
+def test_the_citation_has_the_required_fields_and_names_the_papers():
     """Citation File Format 1.2.0."""
     assert {'cff-version', 'message', 'title', 'authors'} <= set(CITATION)
     assert CITATION['cff-version'] == '1.2.0'
@@ -39,9 +39,6 @@ def test_the_citation_has_the_required_fields():
     assert CITATION['license'] == PROJECT['license']['text'] == 'Apache-2.0'
     assert ' '.join((ROOT / 'LICENSE').read_text().split()).startswith('Apache License Version 2.0, January 2004')
     assert CITATION['authors'] == [{'name': 'mmseg_nondecomp contributors'}]
-
-
-def test_the_citation_names_the_papers():
     assert {reference['url'].removeprefix('https://arxiv.org/abs/') for reference in CITATION['references']} == PAPERS
     for reference in CITATION['references']:
         assert set(reference) == {'type', 'title', 'authors', 'year', 'collection-title', 'url'}
@@ -50,13 +47,10 @@ def test_the_citation_names_the_papers():
         assert all(set(author) == {'family-names', 'given-names'} for author in reference['authors'])
 
 
-def test_the_oldest_versions_are_the_lower_bounds():
+def test_the_oldest_versions_are_the_lower_bounds_and_none_is_pinned_twice():
     oldest = pins('oldest.txt')
     for requirement in PROJECT['dependencies']:
         name, bound = requirement.split('>=')
         parts = len(release(bound))
         assert release(oldest[name])[:parts] == release(bound), requirement
-
-
-def test_no_requirement_is_pinned_twice():
     assert not pins('core.txt').keys() & pins('lock.txt').keys()

@@ -36,12 +36,9 @@ def table_in(text):
     return text.partition('-->\n')[2].partition('<!-- end')[0].strip()
 
 
-def test_the_documents_of_this_repository_are_up_to_date():
+def test_the_documents_of_this_repository_are_up_to_date_and_show_every_benchmark():
     old = fill_tables.outdated(ROOT)
     assert not old, f'python tools/fill_tables.py writes {", ".join(str(path.relative_to(ROOT)) for path in old)}'
-
-
-def test_every_benchmark_is_on_the_page_of_benchmarks():
     page = (ROOT / 'docs' / 'benchmarks.md').read_text()
     tables = {numbers.stem for numbers in (ROOT / 'benchmarks').glob('*.json')}
     assert tables == {*benchmark.BENCHMARKS, *benchmark.COUNTS, *benchmark.IN_PROCESSES}
@@ -60,13 +57,10 @@ def test_a_table_has_all_columns_and_three_digits(root, name):
     assert text.endswith('\nAfter.\n')
 
 
-def test_an_old_table_is_replaced(root):
+def test_an_old_table_is_replaced_and_columns_and_rows_are_chosen(root):
     once = fill_tables.filled(document('benchmarks/some.json', '\n| of | old |\n\n'), root)
     assert once == fill_tables.filled(document('benchmarks/some.json'), root)
     assert fill_tables.filled(once, root) == once
-
-
-def test_columns_and_rows_are_chosen(root):
     text = fill_tables.filled(document('benchmarks/some.json columns="n, loss" where="loss=a; n=3"'), root)
     assert table_in(text) == '| n | loss |\n|---|---|\n| 3 | a |'
 
@@ -87,15 +81,12 @@ def test_an_invalid_table_is_named(root, arguments, message):
         fill_tables.filled(document(arguments), root)
 
 
-def test_a_table_without_an_end_does_not_swallow_the_document(root):
+def test_a_table_without_an_end_does_not_swallow_the_document_and_code_is_text(root):
     with pytest.raises(ValueError, match='line 3: a table should end with "<!-- end of table -->"'):
         fill_tables.filled(document('benchmarks/some.json').replace('<!-- end of table -->', ''), root)
     twice = document('benchmarks/some.json').replace('<!-- end of table -->', '') + document('benchmarks/some.json')
     with pytest.raises(ValueError, match='line 3: a table should end'):
         fill_tables.filled(twice, root)
-
-
-def test_comments_in_blocks_of_code_are_text(root):
     text = f'```markdown\n{document("benchmarks/none.json")}```\n\n~~~\n```\n<!-- table: x -->\n~~~\n'
     assert fill_tables.filled(text, root) == text
 

@@ -25,11 +25,14 @@ def valid(labels, n_classes=3, ignore_index=None, weight=None, dtype=torch.long)
     ).valid.tolist()[0]
 
 
-def test_labels_and_weights_remove_items():
+def test_labels_and_weights_remove_items_and_values_of_soft_labels_do_not():
     assert valid([0, 255, 2]) == [True, False, True]
     assert valid([0, 1, 2], ignore_index=1) == [True, False, True]
     assert valid([0, 1, 255], weight=[0.0, 1e-30, 1.0]) == [False, True, False]
     assert valid([0, -7, 99], weight=[1.0, 0.0, 0.0]) == [True, False, False]
+    pred = torch.zeros(2, 3)
+    assert read_inputs(pred, torch.ones(2, 3), ignore_index=1).valid.all()
+    assert read_inputs(pred, torch.rand(2, 3), torch.tensor([0.0, 1.0])).valid.tolist() == [[False, True]]
 
 
 @pytest.mark.parametrize(('n_labels', 'is_class'), [(254, False), (255, False), (256, True), (1000, True)])
@@ -44,12 +47,6 @@ def test_255_is_ignored_where_it_cannot_be_a_class(n_labels, is_class):
 def test_small_integers_do_not_wrap(dtype):
     assert valid([0, 200], 300, dtype=dtype) == [True, True]
     assert valid([0, 156], 300, ignore_index=-100, dtype=dtype) == [True, True]
-
-
-def test_soft_labels_are_never_ignored_by_their_value():
-    pred = torch.zeros(2, 3)
-    assert read_inputs(pred, torch.ones(2, 3), ignore_index=1).valid.all()
-    assert read_inputs(pred, torch.rand(2, 3), torch.tensor([0.0, 1.0])).valid.tolist() == [[False, True]]
 
 
 @pytest.mark.parametrize(('label', 'n_labels'), [(-1, 3), (3, 3), (254, 3), (256, 256)])
@@ -204,7 +201,6 @@ def test_weights_of_classes_are_a_tensor_or_none():
 
 
 def rows(error, message, *values):
-    """Return a row of the table for each value of a single argument."""
     return [((value,), error, f'{message}{re.escape(repr(value))}') for value in values]
 
 

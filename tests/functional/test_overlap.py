@@ -56,14 +56,11 @@ def test_zero_exactly_where_probabilities_and_soft_labels_agree(per_image):
     assert soft_iou(soft_labels(4), probs, 'all', per_image) > 0.1
 
 
-def test_soft_labels_are_matched_and_not_sharpened():
+def test_soft_labels_are_matched_and_any_probability_of_an_absent_class_costs_one():
     share = torch.full((1, 1, 20), 0.7, dtype=torch.float64)
     losses = [soft_iou(torch.full_like(share, p), share).item() for p in np.linspace(0, 1, 11)]
     assert int(np.argmin(losses)) == 7
     np.testing.assert_allclose(losses, [1 - min(p, 0.7) / max(p, 0.7) for p in np.linspace(0, 1, 11)], atol=1e-12)
-
-
-def test_an_absent_class_costs_one_as_soon_as_it_has_any_probability():
     target = torch.zeros(1, 9, dtype=torch.long)
     probs = one_hot(target, 2).double()
     assert soft_iou(probs, target, 'all').item() == 0

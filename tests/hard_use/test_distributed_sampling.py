@@ -65,41 +65,26 @@ def in_turns(shards):
 
 
 @each_sampler
-def test_processes_share_one_stream(found, name):
+def test_processes_share_one_stream_in_passes_and_batches_of_equal_lengths(found, name):
     assert in_turns(of_rank[name]['stream'] for of_rank in found) == first(SAMPLERS[name](DATA, seed=3), N_DRAWS)
-
-
-@each_sampler
-def test_a_random_seed_is_equal_on_all_processes(found, name):
     [seed] = {of_rank[name]['seed'] for of_rank in found}
     streams = (of_rank[name]['stream of that seed'] for of_rank in found)
     assert in_turns(streams) == first(SAMPLERS[name](DATA, seed=seed), N_DRAWS)
-
-
-@each_sampler
-def test_passes_have_equal_lengths_and_continue_the_stream(found, name):
     n = len(found)
     for of_rank in found:
         assert [len(each) for each in of_rank[name]['passes']] == [-(-7 // n)] * 3
     streams = (itertools.chain(*of_rank[name]['passes']) for of_rank in found)
     assert in_turns(streams) == first(SAMPLERS[name](DATA, seed=3), 3 * n * -(-7 // n))
-
-
-@each_sampler
-def test_batches_are_as_many_and_as_large_everywhere(found, name):
-    """Or one process waits for what another has no batch for."""
+    # Or one process waits for what another has no batch for.
     sizes = {1: [2, 2, 2, 1], 2: [2, 2], 4: [2]}[len(found)]
     for of_rank in found:
         assert of_rank[name]['batches'] == sizes
         assert of_rank[name]['whole batches'] == [size for size in sizes if size == 2]
 
 
-def test_an_iou_set_on_all_processes_keeps_one_stream(found):
+def test_an_iou_set_on_all_processes_keeps_one_stream_and_any_number_resumes_from_it(found):
     assert in_turns(of_rank['told'] for of_rank in found) == told(IoUAdaptiveSampler(DATA, seed=3), 1)
-
-
-def test_any_number_of_processes_resumes_from_the_state_of_any(found):
-    """By the IoU that was told last; where in the stream it stands depends on how many there are."""
+    # By the IoU that was told last; where in the stream it stands depends on how many there are.
     for of_rank in found:
         sampler = IoUAdaptiveSampler(DATA, seed=3)
         assert len(set(sampler.class_probabilities())) == 1

@@ -23,16 +23,13 @@ def trials(*arguments):
     return json.loads(done.stdout)['trials']
 
 
-def test_killed_at_random_moments():
+def test_killed_at_random_moments_and_while_a_checkpoint_is_written():
     killed = trials('--trials', 30)
     assert len(killed) == 30
     assert sum(len(trial['killed after']) for trial in killed) > 30
     assert sum(bool(trial['left']) for trial in killed) > 10, 'few had a checkpoint to go on from'
     for trial in killed:
         assert trial['end'] in ('the same', 'the same, without the last validation'), trial
-
-
-def test_killed_while_a_checkpoint_is_written():
     moments = *TORN, AGAIN
     killed = trials('--trials', len(moments), '--moments', *moments)
     assert [(trial['moment'], trial['end']) for trial in killed] == [(moment, 'the same') for moment in moments]
@@ -46,13 +43,10 @@ def test_killed_with_few_checkpoints_kept(kept, end):
     assert end in trial['end']
 
 
-def test_a_comparison_killed_at_random_moments():
+def test_a_comparison_killed_at_random_moments_and_while_a_checkpoint_is_written():
     killed = trials('--trials', 15, '--tool', 'compare')
     assert sum(len(trial['killed after']) for trial in killed) > 15
     assert sum(bool(trial['left']) for trial in killed) > 5, 'few had a checkpoint to go on from'
     assert {trial['end'] for trial in killed} == {'the same'}, killed
-
-
-def test_a_comparison_killed_while_a_checkpoint_is_written():
     killed = trials('--trials', len(TORN), '--tool', 'compare', '--moments', *TORN)
     assert [(trial['moment'], trial['end']) for trial in killed] == [(moment, 'the same') for moment in TORN]

@@ -128,7 +128,7 @@ NAMES = [
 ]
 
 
-def test_names_decide_about_no_file_of_the_cache(folders):
+def test_names_decide_about_no_file_of_the_cache_and_lists_of_files_differ(folders):
     """Names of images and of classes are in the content of an index; its own name is made of two sums."""
     made = []
     for name in NAMES:
@@ -142,9 +142,6 @@ def test_names_decide_about_no_file_of_the_cache(folders):
     assert sum(name.endswith('.npz') for name in files) == len(NAMES)
     assert all(set(name.rpartition('.')[0]) <= set('abcdefghijklmnopqrstuvwxyz0123456789-') for name in files)
     assert not Path('canary').exists()
-
-
-def test_lists_of_files_differ_whatever_their_names(folders):
     one, two = (annotations_of(of_files(folders, *files), 2) for files in (['/a\n/b'], ['/a', '/b']))
     assert one.identity() != two.identity()
 

@@ -170,21 +170,17 @@ class TestScores:
         built = head(group=group, channels=channels, norm_cfg=dict(type='BN') if channels else None)
         assert built(features_of(images())).shape == (12, n_scores, 1, 1)
 
-    def test_are_linear_in_the_mean_of_the_features_and_a_prediction_is_as_large_as_the_image(self):
+    def test_are_linear_in_the_mean_of_features_of_any_size_and_a_prediction_is_as_large_as_the_image(self):
         """As with any decode head."""
         built, [features] = head(), features_of(images())
         expected = features.mean((2, 3)) @ built.conv_seg.weight.flatten(1).T + built.conv_seg.bias
         torch.testing.assert_close(built([features]).flatten(1), expected)
         found = built.predict([features], [dict(img_shape=(10, 12))] * 12, None)
         torch.testing.assert_close(found, expected[:, :, None, None].expand(12, 1, 10, 12))
-
-    def test_features_of_any_size_and_of_several_levels(self):
         for size in ((1, 1), (4, 9)):
             assert head()([torch.randn(2, 3, *size)]).shape == (2, 1, 1, 1)
         built = head(in_channels=[3, 2], in_index=[0, 1], input_transform='resize_concat')
         assert built([torch.randn(2, 3, 8, 8), torch.randn(2, 2, 4, 4)]).shape == (2, 1, 1, 1)
-
-    def test_dropout_is_for_training(self):
         built, features = head(dropout_ratio=0.5), features_of(images())
         assert not torch.equal(built(features), built(features))
         assert torch.equal(built.eval()(features), built(features))
@@ -215,14 +211,12 @@ class TestLosses:
         target, weight = (torch.tensor(part) for part in groups(head(group=group), labels))
         torch.testing.assert_close(found, 0.5 * function(scores[weight > 0], target[weight > 0]))
 
-    def test_another_loss_of_the_package_has_s_1_for_its_positives(self):
+    def test_another_loss_has_s_1_for_its_positives_and_losses_of_one_name_are_added(self):
         built, labels = head(loss_decode=dict(type='DirectAPLoss')), images(40)
         target, weight = (torch.tensor(part) for part in groups(head(), labels))
         perfect = torch.where(weight[:, None] > 0, target, 0)[:, :, None, None]
         assert built.loss_by_feat(perfect, samples_of(labels))['loss_ap'] == 0
         assert built.loss_by_feat(-perfect, samples_of(labels))['loss_ap'] > 0
-
-    def test_losses_of_one_name_are_added(self):
         labels = images()
         one, other = (dict(type='SMeasureLoss', loss_weight=weight) for weight in (1.0, 2.0))
         named = dict(type='CrossEntropyLoss', use_sigmoid=True, loss_name='loss_size')
@@ -259,15 +253,13 @@ class TestExamples:
         built.loss_decode.step()
         return self.rows(built)
 
-    def test_an_image_is_identified_by_its_path(self):
+    def test_an_image_is_identified_by_its_path_and_a_missing_one_is_named_where_it_is_needed(self):
         first = self.seen(['a.png', 'b.png', 'c.png'])
         assert first == self.seen(['c.png', 'a.png', 'b.png', 'a.png'])
         assert first & self.seen(['b.png', 'other/a.png']) == self.seen(['b.png'])
         assert len(self.seen([f'{i}.png' for i in range(1000)])) == 1000
 
         assert self.seen(['images/a.png']) == {8206107510315679034}, 'it is in checkpoints and never changes'
-
-    def test_without_paths_says_what_to_do_where_they_are_needed(self):
         with pytest.raises(ValueError, match='"img_path" to the `meta_keys` of PackSegInputs'):
             self.seen(['a.png', ''])
         labels = images()
@@ -321,17 +313,14 @@ def test_two_processes_train_as_one(tmp_path):
     [
         (dict(group='area'), ValueError, 'group'),
         (dict(size_threshold=1.0), ValueError, 'size_threshold'),
-        (dict(size_threshold=-0.1), ValueError, 'size_threshold'),
         (dict(size_threshold='median'), TypeError, 'size_threshold'),
         (dict(group='size', of_class=N_CLASSES), ValueError, 'of_class'),
-        (dict(group='size', of_class='sky'), TypeError, 'of_class'),
         (dict(group='majority', of_class=1), ValueError, 'of_class'),
         (dict(out_channels=1), TypeError, 'out_channels'),
         (dict(threshold=0.3), TypeError, 'threshold'),
         (dict(sampler=dict(type='OHEMPixelSampler')), TypeError, 'sampler'),
         (dict(input_transform='multiple_select', in_channels=[3], in_index=[0]), ValueError, 'input_transform'),
         (dict(loss_decode=dict(type='CrossEntropyLoss')), ValueError, 'loss_decode'),
-        (dict(loss_decode=dict(type='DiceLoss')), ValueError, 'loss_decode'),
         (dict(loss_decode=[dict(type='SMeasureLoss'), dict(type='LossMaxPooling')]), ValueError, 'loss_decode'),
     ],
     ids=lambda value: str(value) if isinstance(value, dict) else '',

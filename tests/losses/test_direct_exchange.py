@@ -93,8 +93,10 @@ def test_histograms_are_nearly_the_step_of_one_process(results, data, loss):
     assert torch.equal(of_both[0][0], of_both[1][0])
 
 
-def test_what_is_no_number_on_one_process_is_shown_by_all(results):
+def test_what_is_no_number_is_shown_by_all_and_one_process_keeps_its_items(results):
     assert all(process['NaN'].isnan() for process in results)
+    own = items()
+    assert of_all_processes(own) is own
 
 
 def test_items_of_all_processes(results):
@@ -112,11 +114,6 @@ def test_items_of_all_processes(results):
                     for each in ((scores, is_positive, valid), expected)
                 ]
                 torch.testing.assert_close(*of_kind, rtol=5e-3, atol=2e-3)
-
-
-def test_one_process_keeps_its_items():
-    own = items()
-    assert of_all_processes(own) is own
 
 
 def test_a_cell_has_the_mean_of_its_scores():

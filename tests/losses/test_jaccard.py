@@ -49,7 +49,6 @@ def test_a_pixel_of_weight_two_is_two_pixels(loss):
 
 
 def measured(loss, logits, labels):
-    """Return the mean IoU that is logged."""
     return loss.measures(loss.read(logits, labels, None, 255), None)['miou'].float()
 
 
@@ -119,15 +118,13 @@ class TestMemory:
         assert (found[1] - expected[1]).norm() < 2e-2 * expected[1].norm()
         assert abs(found[0] - alone[0]) > 1e-2
 
-    def test_its_size_is_that_of_the_documentation_and_the_classes_stay(self):
+    def test_only_calls_that_train_change_it_and_its_size_and_classes_stay(self):
         loss = LovaszSoftmaxLoss(memory=4, bins=64)
         for _ in range(6):
             loss(*batch())
         assert loss.memory.kept.numel() == 4 * 5 * 2 * (64 + 1)  # one bin more, for errors of 0
         with pytest.raises(ValueError, match=r'`pred`.*5 classes.*3 now'):
             loss(*batch(3))
-
-    def test_only_calls_that_train_change_it(self):
         logits, labels = batch()
         loss = LovaszSoftmaxLoss(memory=2)
         with torch.no_grad():
@@ -139,7 +136,7 @@ class TestMemory:
         assert torch.equal(loss(2 * logits, labels), loss(2 * logits, labels))
         assert torch.equal(loss.memory.kept, kept)
 
-    def test_it_is_in_the_state_of_the_model(self):
+    def test_it_is_in_the_state_of_the_model_which_mmengine_can_average(self):
         logits, labels = batch()
         model, other = (ModuleDict(dict(loss=LovaszSoftmaxLoss(memory=3))) for _ in range(2))
         for scale in (1, 2):
@@ -148,8 +145,6 @@ class TestMemory:
         assert torch.equal(other['loss'](3 * logits, labels), model['loss'](3 * logits, labels))
         copied = copy.deepcopy(model)
         assert torch.equal(copied['loss'](logits, labels), model['loss'](logits, labels))
-
-    def test_mmengine_can_average_the_model(self):
         models = pytest.importorskip('mmengine.model')
         model = ModuleDict(dict(layer=torch.nn.Conv2d(3, 5, 1), loss=LovaszSoftmaxLoss(memory=2)))
         average = models.ExponentialMovingAverage(model)
@@ -167,7 +162,6 @@ def histogram(seed):
 
 
 def memory_of(batches, seeds):
-    """Return a memory to which histograms have been added."""
     memory = HistogramMemory(batches)
     for seed in seeds:
         memory.append(histogram(seed))

@@ -22,7 +22,6 @@ def test_the_registered_cross_entropy_is_the_built_in_one(kind):
 
 
 def config(tmp_path, base, model):
-    """Return the model of a config file that inherits from a stock one."""
     path = tmp_path / 'config.py'
     path.write_text(f'_base_ = {base!r}\nmodel = {model!r}\n')
     return Config.fromfile(path).model

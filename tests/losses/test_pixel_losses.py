@@ -31,7 +31,6 @@ def losses_of(loss, logits, target, class_weight=None, valid=None):
 
 
 def is_class(labels, n_channels):
-    """Return the target of the decision of each channel."""
     classes = torch.arange(n_channels) if n_channels > 1 else torch.tensor([1])
     return (labels.unsqueeze(1) == classes.view(1, -1, *[1] * (labels.dim() - 1))).double()
 
@@ -145,7 +144,7 @@ class TestRegisteredPixelLoss:
         found = losses_of(RegisteredPixelLoss(dict(type='mmseg.CrossEntropyLoss')), logits, labels)
         torch.testing.assert_close(found, F.cross_entropy(logits, labels, reduction='none'))
 
-    def test_stock_focal_loss_takes_soft_labels(self):
+    def test_stock_focal_losses_take_soft_labels_and_those_of_mmdetection_labels(self):
         """With labels, mmsegmentation 1.2.2 computes it on CUDA only."""
         logits, labels, valid = example()
         target = is_class(labels, 4)
@@ -153,28 +152,22 @@ class TestRegisteredPixelLoss:
         expected = (-0.5 * (1 - p_true) ** 3 * p_true.log()).mean(1) * valid
         loss = RegisteredPixelLoss(dict(type='mmseg.FocalLoss', gamma=3.0))
         torch.testing.assert_close(losses_of(loss, logits, target, valid=valid), expected)
-
-    def test_stock_focal_loss_of_mmdetection(self):
         pytest.importorskip('mmdet')
         loss = RegisteredPixelLoss(dict(type='mmdet.FocalLoss'))
         assert losses_of(loss, torch.randn(6, 4), torch.arange(6) % 5).shape == (6,)
 
-    def test_an_ignored_item_has_no_loss_and_no_gradient(self, of_terms):
+    def test_only_items_that_count_have_a_loss_which_is_elementwise_and_not_negative(self, of_terms):
         logits, labels, valid = example()
         losses = losses_of(of_terms(lambda pred: pred.square()), logits.requires_grad_(), labels)
         losses.sum().backward()
         torch.testing.assert_close(losses, logits.square().mean(1) * valid)
         assert not logits.grad.movedim(1, -1)[~valid].any()
-
-    def test_a_nan_that_counts_is_not_hidden_and_a_negative_loss_is_refused(self, of_terms):
         logits, labels, valid = example()
         with pytest.raises(ValueError, match=r'`pixel_loss` .*ElementwiseOfATest returned -1\.5'):
             losses_of(of_terms(lambda pred: 0 * pred.mean(1) - 1.5), logits, labels)
         for n, *place in ((~valid).nonzero()[0], valid.nonzero()[0]):
             logits[(n, 0, *place)] = math.nan
         assert losses_of(of_terms(lambda pred: pred.square().mean(1)), logits, labels).isnan().sum() == 1
-
-    def test_a_loss_that_is_not_elementwise_is_refused(self, of_terms):
         logits, labels, _ = example()
         with pytest.raises(ValueError, match=r'`pixel_loss` .*ElementwiseOfATest.*\(2,\).*\(2, 5, 3\)'):
             losses_of(of_terms(lambda pred: pred.mean((1, 2, 3))), logits, labels)

@@ -43,7 +43,6 @@ def assert_same_state(loss, other):
 
 
 def start_of(loss):
-    """Start of the multipliers, by the counts."""
     positives, negatives = loss.state.counts[:, :1], loss.state.counts[:, 1:]
     r = torch.where(negatives > 0, negatives / positives.clamp(min=MIN_COUNT), 1)
     return loss.problem.balance(r).clamp(max=MAX_MULTIPLIER)
@@ -155,8 +154,8 @@ class TestStep:
         assert not loss.state.mu.any()
         assert not loss.state.damped_mu.any()
 
-    def test_margins_rise_where_true_positives_weigh_more_than_they_cost(self):
-        scores, labels, _ = batch()
+    def test_margins_rise_where_true_positives_weigh_more_than_they_cost_but_stay_where_they_are_fixed(self):
+        scores, labels, ids = batch()
         loss = seen_and_stepped(SMeasureLoss(), scores, labels)
         loss.state.damped_mu[:] = 1e3
         assert seen_and_stepped(loss, scores, labels).state.epsilon > 1
@@ -165,9 +164,6 @@ class TestStep:
             loss.state.damped_mu[:] = 0
             seen_and_stepped(loss, scores, labels)
         assert loss.state.epsilon == 1
-
-    def test_of_measures_that_fix_it_the_margin_stays(self):
-        scores, labels, ids = batch()
         for args, per_example in (case.values for case in MODES if case.values[0]['measure'] != 'f_beta'):
             loss = SMeasureLoss(**args, per_example=per_example)
             for _ in range(5):
@@ -308,7 +304,7 @@ class TestCheckpoint:
         assert not torch.equal(loss.state.mu, other.state.mu)
 
     @each_mode
-    def test_a_model_trained_with_another_loss_loads(self, args, per_example):
+    def test_is_loaded_before_the_first_call_and_from_another_loss_and_has_a_type_of_its_own(self, args, per_example):
         scores, labels, ids = batch()
         loss = SMeasureLoss(**args, per_example=per_example)
         model = nn.ModuleDict(dict(head=nn.Linear(2, 2), loss=loss))
@@ -319,10 +315,6 @@ class TestCheckpoint:
         model.load_state_dict(other.state_dict())
         assert all(same(*pair) for pair in zip(everything(loss), before, strict=True))
         assert list(other.load_state_dict(model.state_dict(), strict=False).unexpected_keys) == ['loss._extra_state']
-
-    @each_mode
-    def test_is_loaded_before_the_first_call_and_its_type_is_not_that_of_the_module(self, args, per_example):
-        scores, labels, ids = batch()
         loss, other = (SMeasureLoss(**args, per_example=per_example) for _ in range(2))
         other.load_state_dict(loss.state_dict())
         for convert in (lambda module: module.half(), lambda module: module.bfloat16().float()):

@@ -192,16 +192,7 @@ def test_bad_calls_are_named(num_classes, preds, target, error, match):
         DirectAveragePrecision(num_classes).update(preds, target)
 
 
-@pytest.mark.parametrize(
-    ('arguments', 'error', 'name'),
-    [
-        (dict(epsilon=-1.0), ValueError, 'epsilon'),
-        (dict(epsilon='small'), TypeError, 'epsilon'),
-        (dict(mode='hinge'), ValueError, 'mode'),
-        (dict(bins=0), ValueError, 'bins'),
-        (dict(bins=64.0), TypeError, 'bins'),
-    ],
-)
-def test_mistakes_are_found_at_construction(arguments, error, name):
-    with pytest.raises(error, match=f'`{name}`'):
-        DirectAveragePrecision(**arguments)
+@pytest.mark.parametrize(('name', 'value'), [('epsilon', -1.0), ('mode', 'hinge'), ('bins', 0)])
+def test_mistakes_are_found_at_construction(name, value):
+    with pytest.raises(ValueError, match=f'`{name}`'):
+        DirectAveragePrecision(**{name: value})

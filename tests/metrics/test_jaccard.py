@@ -9,7 +9,6 @@ from mmseg_nondecomp.metrics import JaccardIndexByImage, LovaszJaccardIndex, Sof
 
 
 def data_set_index(num_classes, average='macro', **arguments):
-    """Return the index of the data set as a function of a batch."""
     metric = JaccardIndexByImage(num_classes, **arguments)
     return lambda preds, target: metric(preds, target)['dataset']
 
@@ -21,7 +20,6 @@ N_CLASSES = 5
 
 
 def decisions(n_classes, seed=0):
-    """Return decided and true classes of three images."""
     generator = torch.Generator().manual_seed(seed)
     decided = torch.randint(0, n_classes, (3, 8, 9), generator=generator)
     target = torch.where(torch.rand(3, 8, 9, generator=generator) < 0.7, decided, (decided + 1) % n_classes)
@@ -133,11 +131,8 @@ def test_soft_labels_are_matched_exactly_by_the_soft_index_and_the_state_does_no
     ('arguments', 'error', 'message'),
     [
         (dict(classes=[0, 3]), ValueError, '`classes`.*Found 3'),
-        (dict(classes='some'), ValueError, "`classes`.*Found 'some'"),
         (dict(average='micro'), ValueError, "`average`.*Found 'micro'"),
         (dict(bins=None), TypeError, '`bins` should be an integer. Found None'),
-        (dict(bins=2.0), TypeError, '`bins`.*Found 2.0'),
-        (dict(bins=0), ValueError, '`bins` should be at least 1. Found 0'),
     ],
 )
 def test_arguments_out_of_range_are_named(arguments, error, message):

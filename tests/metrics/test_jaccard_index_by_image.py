@@ -35,24 +35,12 @@ def test_the_averages_are_those_of_the_definitions(seed, worst):
         assert found[name].item() == pytest.approx(float(value), abs=1e-6), name
 
 
-def test_the_batch_average_is_over_updates_and_their_true_classes():
+def test_the_batch_average_is_over_updates_and_the_share_of_worst_images_a_decimal_number():
     metric = JaccardIndexByImage(3)
     metric.update(torch.tensor([[0, 0, 1, 2]]), torch.tensor([[0, 0, 0, 0]]))  # 0: 2/4; 1 and 2 are not true
     metric.update(torch.tensor([[1, 1, 2, 2]]), torch.tensor([[1, 1, 1, 2]]))  # 1: 2/3, 2: 1/2
     metric.update(torch.tensor([[1, 1, 2, 2]]), torch.tensor([[255, 255, 255, 255]]))  # no batch
     assert metric.compute()['batch'].item() == pytest.approx((1 / 2 + (2 / 3 + 1 / 2) / 2) / 2)
-
-
-def test_one_pixel_of_an_absent_class_counts_as_a_class_of_the_image():
-    decided, target = torch.zeros(2, 2, 100, dtype=torch.long)
-    target[1, :50] = decided[1, :50] = 1
-    decided[0, 0] = 1
-    found = JaccardIndexByImage(2)(decided, target)
-    assert found['image'].item() == pytest.approx(((0.99 + 0) / 2 + 1) / 2)
-    assert found['dataset'].item() == pytest.approx((149 / 150 + 50 / 51) / 2)
-
-
-def test_the_share_of_worst_images_is_a_decimal_number():
     # 0.28 * 25 is a little above 7 in floating point; the eighth image must not be among the worst.
     decided, target = torch.zeros(2, 25, 4, dtype=torch.long)
     target[:7] = 1
@@ -60,7 +48,13 @@ def test_the_share_of_worst_images_is_a_decimal_number():
     assert JaccardIndexByImage(2, worst=0.28)(decided, target)['worst'] == 0
 
 
-def test_images_without_the_single_class_do_not_count():
+def test_one_pixel_of_an_absent_class_counts_and_images_without_the_single_class_do_not():
+    decided, target = torch.zeros(2, 2, 100, dtype=torch.long)
+    target[1, :50] = decided[1, :50] = 1
+    decided[0, 0] = 1
+    found = JaccardIndexByImage(2)(decided, target)
+    assert found['image'].item() == pytest.approx(((0.99 + 0) / 2 + 1) / 2)
+    assert found['dataset'].item() == pytest.approx((149 / 150 + 50 / 51) / 2)
     decided, target = torch.randint(0, 2, (2, 3, 8, 9), generator=torch.Generator().manual_seed(0))
     target[1] = decided[1] = 0
     with_it = [BinaryJaccardIndex()(decided[i], target[i]) for i in (0, 2)]

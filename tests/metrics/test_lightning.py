@@ -122,8 +122,8 @@ def trained(tmp_path_factory):
     return module, witness, best
 
 
-def test_of_a_step_it_is_the_value_of_the_batch_and_of_an_epoch_that_of_the_data_and_no_mean(trained):
-    _, witness, _ = trained
+def test_values_of_steps_and_epochs_are_logged_of_each_metric_and_one_finds_the_best_checkpoint(trained):
+    _, witness, best = trained
     expected = [lovasz_jaccard_index(*batch, N_CLASSES).item() for batch in witness.predictions]
     assert len(expected) == N_EPOCHS * 4
     assert witness.steps == pytest.approx(expected)
@@ -134,19 +134,11 @@ def test_of_a_step_it_is_the_value_of_the_batch_and_of_an_epoch_that_of_the_data
         assert logged['train_epoch'] == pytest.approx(expected)
         assert logged['train_epoch'] != pytest.approx(sum(witness.steps[of_epoch]) / 4)
     assert witness.epochs[-1]['val'] > witness.epochs[0]['val'] + 0.05, 'a metric is a loss'
-
-
-def test_each_metric_of_a_collection_is_logged(trained):
-    _, witness, _ = trained
     for logged, batch in zip(witness.epochs, witness.validations, strict=True):
         expected = {name: metric(*batch) for name, metric in metrics().items()}
         expected |= JaccardIndexByImage(N_CLASSES)(*batch) | dict(val=soft_jaccard_index(*batch, N_CLASSES))
         for name in expected.keys() - {'batch'}:
             assert logged[name] == pytest.approx(expected[name].item()), name
-
-
-def test_the_best_checkpoint_is_found_by_a_metric(trained):
-    _, witness, best = trained
     values = [logged['val'] for logged in witness.epochs]
     assert best.best_model_score.item() == pytest.approx(max(values))
     images, target = (torch.cat(part) for part in zip(*loader(5, 1), strict=True))

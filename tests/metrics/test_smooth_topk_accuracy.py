@@ -55,15 +55,7 @@ def test_scores_of_other_shapes_are_named(shape):
         SmoothTopKAccuracy(12).update(torch.zeros(shape), torch.zeros(40).long())
 
 
-@pytest.mark.parametrize(
-    ('arguments', 'error', 'name'),
-    [
-        (dict(k=12), ValueError, 'k'),
-        (dict(k=1.5), TypeError, 'k'),
-        (dict(tau=0.0), ValueError, 'tau'),
-        (dict(tau='a'), TypeError, 'tau'),
-    ],
-)
-def test_mistakes(arguments, error, name):
-    with pytest.raises(error, match=f'`{name}`'):
-        SmoothTopKAccuracy(12, **arguments)
+@pytest.mark.parametrize(('name', 'value'), [('k', 12), ('tau', 0.0)])
+def test_mistakes(name, value):
+    with pytest.raises(ValueError, match=f'`{name}`'):
+        SmoothTopKAccuracy(12, **{name: value})

@@ -86,14 +86,11 @@ def test_leaves_numbers_a_table_and_a_picture(smoke, name):
     assert (folder / f'{name}.png').read_bytes().startswith(b'\x89PNG')
 
 
-def test_every_registered_loss_sampler_and_metric_has_a_benchmark(smoke):
+def test_every_component_has_a_benchmark_and_an_overhead(smoke):
     """A line of the overhead does not count."""
     _, built = smoke
     measured = set().union(*(built[name] for name in NAMES if name != 'overhead'))
     assert not {cls.__name__ for cls in registered() - measured}
-
-
-def test_the_overhead_is_that_of_every_loss_pixel_sampler_and_hook_that_measures():
     assert {loss['type'] for loss in overhead.LOSSES.values()} >= set(losses.__all__)
     assert {each['type'] for each in overhead.SAMPLERS.values()} >= set(samplers.__all__) & set(TASK_UTILS.module_dict)
     hooks = {each['type'] for each in overhead.HOOKS.values()}
@@ -132,35 +129,29 @@ def test_the_number_of_threads_is_that_of_the_setting():
         assert busy.timed_with({}, quick=True) != 7
 
 
-def test_a_competitor_ends_with_its_context():
+def test_a_competitor_ends_with_its_context_and_with_the_process_that_started_it():
     with busy.competitor() as other:
         with other.at_work():
             assert other.process.poll() is None
         process = other.process
     assert process.poll() is not None
-
-
-def test_a_competitor_ends_with_the_process_that_started_it():
     with busy.competitor() as other:
         other.process.stdin.close()
         assert other.process.wait(timeout=60) == 0
 
 
-def test_is_listed(command, capsys, tmp_path):
+def test_names_are_listed_and_an_unknown_one_is_refused(command, capsys, tmp_path):
     command('--list', '--out', tmp_path / 'nothing')
     printed = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in printed] == [*NAMES, *COUNTED, *IN_PROCESSES]
     assert not (tmp_path / 'nothing').exists()
-
-
-def test_an_unknown_name_is_refused(command, capsys, tmp_path):
     with pytest.raises(SystemExit):
         command('lovasc', '--out', tmp_path / 'nothing')
     assert 'no benchmark is called lovasc' in capsys.readouterr().err
     assert not (tmp_path / 'nothing').exists()
 
 
-def test_candidates_have_their_turn_in_every_round_and_three_rounds_are_the_least():
+def test_candidates_have_their_turn_in_every_round_and_ratios_are_of_the_same_round():
     turns = []
     steps = {name: lambda name=name: turns.append(name) for name in 'abc'}
     times = measure.in_turns(steps, repeats=30, seconds=0)
@@ -169,10 +160,7 @@ def test_candidates_have_their_turn_in_every_round_and_three_rounds_are_the_leas
     turns.clear()
     measure.in_turns(steps, repeats=5)
     assert len(turns) == 15
-
-
-def test_ratios_are_those_of_the_same_round():
-    """A machine that is twice as slow in some rounds changes times, not ratios."""
+    # A machine that is twice as slow in some rounds changes times, not ratios.
     slow = [1.0, 2.0, 1.0, 2.0]
     first, second = measure.summaries({'a': slow, 'b': [3 * time for time in slow]}, 'case')
     assert (first['median ms'], second['median ms']) == (1.5, 4.5)
@@ -213,7 +201,7 @@ def test_growth_is_the_power_of_the_size(exponent):
     assert [row['growth'] for row in compact] == [f'items^{exponent:.2f}'] * 2
 
 
-def test_a_row_has_all_sizes_and_gaps_where_a_candidate_was_not_timed():
+def test_a_row_has_all_sizes_and_gaps_where_a_candidate_was_not_timed_and_three_digits():
     first, second = table.compact([*rows(1.0)[:4], *rows(1.0)[4:5]])
     assert first['size'] == second['size'] == 'n=10 · n=100 · n=1000'
     assert first['ms'] == '10.0 · 100 · 1000'
@@ -221,9 +209,6 @@ def test_a_row_has_all_sizes_and_gaps_where_a_candidate_was_not_timed():
     assert second['relative'] == '2.50 · 2.50 · –'
     single = table.compact(rows(1.0, sizes=(10,)))
     assert all('growth' not in row for row in single)
-
-
-def test_numbers_have_three_digits():
     values = [0.0123456, 1.5, 12.34, 1234.5, 0.0, 7, '2 %', math.nan]
     assert [table.number(value) for value in values] == ['0.0123', '1.50', '12.3', '1234', '0', '7', '2 %', 'nan']
 

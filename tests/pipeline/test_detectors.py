@@ -168,16 +168,13 @@ def test_the_zero_one_loss_trains_too(name):
     assert model.get_submodule(CLASSIFIERS[name][0]).weight.grad.any()
 
 
-def test_the_rpn_ranks_objects_against_background():
+def test_the_rpn_ranks_objects_against_background_and_elementwise_losses_are_refused():
     register_all_modules(init_default_scope=True)
     config = get_config(f'mmdet::{CONFIGS["faster-rcnn"]}').model.rpn_head
     head = MODELS.build(ConfigDict(config, loss_cls=AP, in_channels=8, feat_channels=8, train_cfg=None, test_cfg=None))
     assert head.cls_out_channels == 1
     scores, labels = torch.tensor([[2.0], [1.0], [0.0]]), torch.tensor([1, 0, 1])  # 0 is the object
     assert head.loss_cls(scores, labels, torch.ones(3), avg_factor=3) == pytest.approx(0.5)
-
-
-def test_an_elementwise_loss_is_refused_by_name():
     with pytest.raises(ValueError, match='elementwise loss such as FocalLoss'):
         DirectAPLoss()(torch.randn(4, N_CLASSES), torch.arange(4), reduction_override='none')
     assert FocalLoss()(torch.randn(4, N_CLASSES), torch.arange(4), reduction_override='none').shape == (4, N_CLASSES)

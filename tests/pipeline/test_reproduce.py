@@ -90,14 +90,11 @@ def test_without_a_name_and_on_demand_there_is_a_list_and_nothing_is_run(command
     assert 'minima of surrogates compared with the minimum of the Jaccard loss' in printed[first:].splitlines()[1]
 
 
-def test_all_runs_all(command, monkeypatch, tmp_path):
+def test_all_runs_all_and_the_catalogue_describes_each(command, monkeypatch, tmp_path):
     ran = []
     monkeypatch.setattr(tool, 'run', lambda *arguments: ran.append(arguments))
     command('--all', '--seeds', '3')
     assert ran == [(name, [3], tmp_path / 'nothing') for name in REPRODUCTIONS]
-
-
-def test_catalogue_describes_every_reproduction():
     for entry in REPRODUCTIONS.values():
         assert callable(entry.run)
         assert len(entry.shows) > 40
@@ -108,31 +105,25 @@ def test_catalogue_describes_every_reproduction():
     assert {path.stem for path in (ROOT / 'benchmarks' / 'reproduce').glob('*.json')} <= set(REPRODUCTIONS)
 
 
-def test_only_the_lovasz_hinge_has_its_minimum_near_that_of_the_jaccard_loss(synthetic):
+def test_minima_are_at_known_places_and_that_of_the_lovasz_hinge_near_that_of_the_jaccard_loss(synthetic):
     for run in synthetic['results']['seeds']:
         away = {name: abs(bias - run['bias']['Jaccard loss']) for name, bias in run['bias'].items()}
         assert 2 * away['Lovász hinge'] < min(away['cross-entropy'], away['hinge'])
         best = run['reached']['Jaccard loss']
         assert best <= run['reached']['Lovász hinge'] < best + 0.03
         assert min(run['reached']['cross-entropy'], run['reached']['hinge']) > best + 0.05
-
-
-def test_cross_entropy_wants_the_log_odds_and_the_jaccard_loss_more(synthetic):
-    """The minima that are known show that the data are those of the paper."""
+    largest = max(synthetic['results']['by radius'], key=float)
+    summary = synthetic['results']['by radius'][largest]
+    away = {name: summary[name]['distance to the Jaccard argmin']['mean'] for name in ('cross-entropy', 'Lovász hinge')}
+    assert away['cross-entropy'] <= away['Lovász hinge']
+    assert f'radius {largest}' in synthetic['found']
+    # The minima that are known show that the data are those of the paper.
     for summary in synthetic['results']['by radius'].values():
         share = summary['share of foreground']['mean']
         log_odds = math.log(share / (1 - share))
         best = 1 - summary['Jaccard loss']['Jaccard loss there']['mean']
         assert summary['cross-entropy']['argmin b']['mean'] == pytest.approx(log_odds, abs=0.15)
         assert summary['Jaccard loss']['argmin b']['mean'] == pytest.approx(log_odds - math.log(best), abs=0.25)
-
-
-def test_the_lovasz_hinge_is_not_the_nearest_for_circles_that_fill_the_image(synthetic):
-    largest = max(synthetic['results']['by radius'], key=float)
-    summary = synthetic['results']['by radius'][largest]
-    away = {name: summary[name]['distance to the Jaccard argmin']['mean'] for name in ('cross-entropy', 'Lovász hinge')}
-    assert away['cross-entropy'] <= away['Lovász hinge']
-    assert f'radius {largest}' in synthetic['found']
 
 
 @pytest.mark.parametrize('nu', [0.25, 1.0, 4.0])
@@ -173,31 +164,25 @@ def test_gradient_descent_and_momentum_cross_the_edge_that_the_proximal_algorith
     assert all(row['final f'] < 1e-6 for row in rows.values())
 
 
-def test_proximal_steps_are_never_more_than_gradient_steps_but_momentum_takes_the_fewest(prox):
+def test_proximal_steps_are_as_few_and_as_low_as_gradient_steps_but_momentum_takes_the_fewest(prox):
     rows = rows_of(prox, 'problem C.4 from random starts')
     assert max(rows['proximal, λ = 1/η']['more'], rows['proximal, equal length']['more']) < 0.01
     assert rows['proximal, λ = 1/η']['as many'] > 0.2, 'not strictly fewer, as the paper says'
     ratio = {name: row['median ratio of steps'] for name, row in rows.items()}
     assert ratio['momentum'] < ratio['proximal, equal length'] < ratio['proximal, λ = 1/η'] <= 1
-
-
-def test_a_proximal_step_of_the_same_length_is_as_low_as_the_gradient_step(prox):
     for row in prox['results']['proposition C.1']:
         assert 0 < row['with a λ'] <= row['draws']
         assert row['f(prox) ≤ f(gradient step)'] == row['with a λ']
         assert row['lengths agree to'] < 1e-3
 
 
-def test_free_margins_gain_only_from_longer_steps(prox):
+def test_free_margins_gain_only_from_longer_steps_and_a_small_lambda_moves_a_minimum(prox):
     for eta in (1 / 20, 1 / 5):
         rows = rows_of(prox, 'free margins', **{'η / sum of margins': pytest.approx(eta)})
         steps = {name: row['steps to 0.1 % of the loss']['mean'] for name, row in rows.items()}
         assert steps['proximal, equal length'] < steps['gradient descent']
         assert steps['proximal, λ = 1/η'] == pytest.approx(steps['gradient descent'], abs=1)
         assert rows['proximal, λ = 1/η']['differs from gradient descent by'] < 0.02
-
-
-def test_a_small_lambda_moves_the_minimum_of_a_linear_model(prox):
     [eta, *_] = sorted({row['η'] for row in prox['results']['linear model']})
     rows = rows_of(prox, 'linear model', η=eta)
     excess = {name: row['excess at the end']['mean'] for name, row in rows.items()}
@@ -208,15 +193,13 @@ def test_a_small_lambda_moves_the_minimum_of_a_linear_model(prox):
 class TestTopkNoise:
     """The experiment in small; the whole takes minutes."""
 
-    def test_labels_stay_in_their_group(self):
+    def test_labels_stay_in_their_group_and_both_losses_learn(self):
         for noise in (0.0, 0.4, 1.0):
             given, test = topk_noise.generate(0, noise)
             clean = test.labels
             assert torch.equal(given.labels // topk_noise.GROUP, clean // topk_noise.GROUP)
             # One in five of the labels that are replaced is replaced by itself.
             assert (given.labels != clean).float().mean() == pytest.approx(0.8 * noise, abs=0.02)
-
-    def test_both_losses_learn(self):
         for loss in topk_noise.LOSSES.values():
             accuracy = topk_noise.train(0, 0.0, loss, epochs=5)
             assert 30 < accuracy.top1 < accuracy.top5

@@ -70,14 +70,12 @@ class TestData:
 
 
 class TestNetworks:
-    def test_the_target_has_four_layers_of_normal_numbers(self):
+    def test_a_learner_has_the_structure_of_the_target_and_only_a_large_start_its_normal_numbers(self):
         target = direct.target_network(direct.SYNTHETIC, generator())
         assert [type(layer) for layer in target] == [nn.Linear, nn.ReLU] * 3 + [nn.Linear]
         parameters = torch.cat([parameter.detach().flatten() for parameter in target.parameters()])
         assert parameters.mean() == pytest.approx(0, abs=0.1)
         assert parameters.std() == pytest.approx(1, abs=0.1)
-
-    def test_a_learner_has_the_structure_of_the_target_and_other_scores(self):
         networks = [make(direct.SYNTHETIC, generator()) for make in (direct.target_network, direct.untrained_network)]
         shapes = [[parameter.shape for parameter in network.parameters()] for network in networks]
         assert shapes[0] == shapes[1]
@@ -87,8 +85,6 @@ class TestNetworks:
         assert scores[0].std() > 10
         [weight] = direct.untrained_network(direct.LINEAR, generator()).parameters()
         assert weight.shape == (1, 10), 'no bias'
-
-    def test_a_large_start_is_of_normal_numbers_too(self):
         same, other = (direct.untrained_network(direct.SYNTHETIC_LARGE, generator(seed)) for seed in (0, 1))
         target = direct.target_network(direct.SYNTHETIC, generator())
         assert all(map(torch.equal, same.parameters(), target.parameters()))
@@ -172,8 +168,6 @@ class TestTraining:
         assert direct.measure(score, given, test, 'neg-AP', 7) == direct.Point(7, 1.0, 1.0)
         assert direct.measure(score, given, test, 'neg-01', 7) == direct.Point(7, 1.0, 0.25)
         assert direct.measure(score, given, test, 'logistic', 7).accuracy == 0.25
-
-    def test_average_precision(self):
         scores, labels = torch.tensor([3.0, 2.0, 1.0]), torch.tensor([1, 0, 1])
         assert direct.average_precision(scores, labels) == pytest.approx((1 + 2 / 3) / 2)
         assert direct.average_precision(scores * torch.nan, labels) == 0
@@ -292,15 +286,13 @@ class TestReproduction:
             for line, measure in zip(lines, ('ap', 'accuracy'), strict=True):
                 assert list(line.get_ydata()) == done.results['curves'][name][measure]
 
-    def test_the_axes_stretch_the_range_near_one(self):
+    def test_the_axes_stretch_the_range_near_one_and_labels_of_ticks_do_not_overlap(self):
         for axis in direct.draw(outcomes(*METHODS), [0.7, 0.9]).axes:
             low, high = axis.get_ylim()
             assert axis.get_yscale() == 'logit'
             assert low < 0.4 < 0.8 < high < 0.9, 'from the starts to the ends of the lines'
             assert [f'{tick:g}' for tick in axis.get_yticks()] == [label.get_text() for label in axis.get_yticklabels()]
             assert set(axis.get_yticks()) >= {0.5, 0.6, 0.7, 0.8}
-
-    def test_labels_of_ticks_do_not_overlap(self):
         axis = direct.Figure().subplots()
         axis.plot([0.45, 0.9999999])
         direct.stretch_near_one(axis)

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class TestLmpWeights:
-    def test_the_weights_of_both_panels_are_those_of_algorithm_1(self):
+    def test_the_panels_are_the_papers_with_the_weights_of_algorithm_1(self):
         for seed in (0, 1):
             losses = lmp_weights.generate(seed)
             assert torch.equal(losses, losses.sort().values)
@@ -26,14 +26,12 @@ class TestLmpWeights:
                 assert setting.tau == pytest.approx(float(reference.radii(lmp_weights.N, setting.p, setting.m)[1]))
                 found = lmp_weights.weights(losses, setting).numpy()
                 np.testing.assert_allclose(found, expected.astype(float), rtol=1e-9, atol=1e-15)
-
-    def test_the_panels_are_the_papers(self):
         assert [(s.p, 3 * s.share) for s in lmp_weights.LEFT] == [
             (p, 1) for p in (1, 1.2, 1.4, 1.7, 2, 3, 4, 10, math.inf)
         ]
         assert [(s.p, s.share) for s in lmp_weights.RIGHT] == [(1.7, share) for share in (0, 0.1, 0.2, 0.4, 0.8, 1)]
 
-    def test_no_support_is_the_limit_that_one_item_reaches(self):
+    def test_no_support_is_the_limit_that_one_item_reaches_and_the_ends_are_uniform(self):
         """Without a bound on the largest weight, Hölder's inequality says which weights are the best."""
         losses, free = lmp_weights.generate(0), lmp_weights.RIGHT[0]
         q = free.p / (free.p - 1)
@@ -42,8 +40,6 @@ class TestLmpWeights:
         found = lmp_weights.weights(losses, free)
         torch.testing.assert_close(found, best, rtol=1e-10, atol=0)
         assert found.max() < free.tau == pytest.approx(gamma)
-
-    def test_the_ends_are_uniform(self):
         losses = lmp_weights.generate(0)
         for setting in (lmp_weights.LEFT[-1], lmp_weights.RIGHT[-1]):
             torch.testing.assert_close(lmp_weights.weights(losses, setting), torch.full_like(losses, 0.01))

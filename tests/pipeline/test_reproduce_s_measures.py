@@ -41,14 +41,12 @@ def generators(*seeds):
 
 
 class TestStackedLinear:
-    def test_is_a_linear_layer_for_each_network(self):
+    def test_is_a_linear_layer_for_each_network_and_starts_in_its_range(self):
         stacked = StackedLinear(4, 3, generators(0, 1))
         features = torch.randn(2, 5, 4)
         for i in range(2):
             alone = torch.nn.functional.linear(features[i], stacked.weight[i].T, stacked.bias[i, 0])
             torch.testing.assert_close(stacked(features)[i], alone)
-
-    def test_starts_in_the_range_of_a_linear_layer(self):
         stacked = StackedLinear(100, 50, generators(0, 1))
         plain = torch.nn.Linear(100, 50)
         assert stacked.weight.abs().max() <= 0.1
@@ -104,7 +102,7 @@ class TestClassifiers:
         assert reached >= max(every) - 1e-6
         assert reached == pytest.approx(binary_fbeta_score((scores > at).long(), labels, float(beta)).item())
 
-    def test_the_best_threshold_keeps_the_rate_and_takes_no_more_than_it_needs(self, classifiers):
+    def test_the_best_threshold_takes_no_more_than_it_needs_and_areas_are_the_true_ones(self, classifiers):
         scores = torch.tensor([5.0, 4.0, 3.0, 2.0, 1.0, 0.0, -1.0, -2.0])
         labels = torch.tensor([1, 1, 0, 1, 0, 0, 1, 0])
         recall = classifiers.Measure(dict(target=0.7), 'precision', 'recall')
@@ -112,8 +110,6 @@ class TestClassifiers:
         precision = classifiers.Measure(dict(target=0.7), 'recall', 'precision')
         assert classifiers.best_threshold(scores, labels, precision) == pytest.approx(1.5)
         assert classifiers.best_threshold(-scores, labels, precision._replace(settings=dict(target=0.9))) == math.inf
-
-    def test_areas_are_the_true_ones(self, classifiers):
         scores, labels = torch.tensor([3.0, 2.0, 1.0, 0.0]), torch.tensor([1, 0, 1, 0])
         found = {
             name: classifiers.rates_of(scores, labels, 0.0, classifiers.MEASURES[name]).area
@@ -160,7 +156,7 @@ class TestClassifiers:
 
 
 class TestDigits:
-    def test_sizes_have_two_modes_which_s_separates(self, digits):
+    def test_sizes_have_two_modes_which_s_separates_and_no_image_is_on_both_sides(self, digits):
         given, test = digits.generate([0, 1])
         for items in (given, test):
             sizes = (items.images > 0).sum(2)
@@ -169,9 +165,6 @@ class TestDigits:
             assert not items.large[:, ::2].any()
             assert items.large[:, 1::2].float().mean() > 0.99, 'all but a few thin ones'
             assert torch.equal(items.digits[:, ::2], items.digits[:, 1::2])
-
-    def test_no_image_is_on_both_sides(self, digits):
-        given, test = digits.generate([0])
         assert given.digits.shape[1] + test.digits.shape[1] == 2 * 1797
         seen = {tuple(image.tolist()) for image in given.images[0]}
         again = sum(tuple(image.tolist()) in seen for image in test.images[0])
@@ -187,7 +180,7 @@ class TestDigits:
             for ours, theirs in zip(runs, plain, strict=True):
                 assert [epoch.accuracy for epoch in ours.curve] == [epoch.accuracy for epoch in theirs.curve]
 
-    def test_the_projections_of_both_schedules(self, digits):
+    def test_both_schedules_project_and_the_steps_of_the_paper_leave_the_multiplier(self, digits):
         given, test = digits.generate([0])
         arms = {schedule: digits.Arm(digits.SHARED, 1e-2, schedule) for schedule in (digits.ONCE, digits.FULL)}
         counted = {schedule: digits.train(arm, given, test, [0])[0] for schedule, arm in arms.items()}
@@ -195,9 +188,6 @@ class TestDigits:
         assert counted[digits.ONCE].projections == digits.N_EPOCHS
         assert counted[digits.FULL].projections == digits.N_EPOCHS * n_batches
         assert all(run.seconds > 0 for run in counted.values())
-
-    def test_the_multiplier_does_not_move_with_the_step_sizes_of_the_paper(self, digits):
-        given, test = digits.generate([0])
         own, paper = (
             digits.furthest_mu(digits.train(digits.Arm(digits.SHARED, 1e-2, digits.FULL, steps), given, test, [0])[0])
             for steps in (digits.OWN, digits.PAPER)
@@ -231,15 +221,13 @@ class TestSky:
         assert (sizes > 0.45).float().mean() > 0.2
         assert between < 0.1
 
-    def test_the_score_of_the_size_reaches_all_of_the_network(self, sky):
+    def test_the_score_of_the_size_reaches_all_of_the_network_and_the_iou_is_one_where_all_is_right(self, sky):
         network = sky.SegNet()
         logits, score = network(torch.randn(2, 3, sky.SIDE, sky.SIDE))
         assert (logits.shape, score.shape) == ((2, 1, sky.SIDE, sky.SIDE), (2, 1))
         score.sum().backward()
         assert all(parameter.grad is not None for parameter in network.parameters())
         assert network.down1[0].weight.grad.abs().sum() > 0
-
-    def test_the_iou_is_one_where_all_is_right(self, sky):
         _, test = sky.generate(0)
 
         class Right(torch.nn.Module):

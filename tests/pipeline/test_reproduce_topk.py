@@ -79,7 +79,7 @@ def test_the_error_of_the_approximation_is_that_of_proposition_6(order):
     close((found - oracle(x[None], k)[1][0]).abs(), torch.from_numpy(off), 1e-10)
 
 
-def test_the_approximation_is_taken_where_the_recursion_is_unstable_and_only_there():
+def test_algorithm_2_loses_its_digits_beside_one_large_number_and_only_there_is_approximated():
     x = torch.tensor([[3.0, 0.0, 0.5, -1.0, 1.0]], dtype=torch.float64)
     log_sigma = algorithms.log_summation(x, 3)
     alone = algorithms.marginals(x, log_sigma, 2)[2]
@@ -89,9 +89,6 @@ def test_the_approximation_is_taken_where_the_recursion_is_unstable_and_only_the
     assert torch.equal(mixed[:, 1:], alone[:, 1:])
     assert mixed[0, 0] == algorithms.approximation(x[0, :1], log_sigma[0], 2, 1)
     assert mixed[0, 0] != alone[0, 0]
-
-
-def test_algorithm_2_loses_its_digits_where_one_number_exceeds_the_others():
     x = torch.cat([torch.full((1, 1), 12.0, dtype=torch.float64), draw(1, 9)], 1)
     k, truth = 5, oracle(x, 5)[1]
     alone = algorithms.marginals(x, algorithms.divide_and_conquer(x, k), k)[k]
@@ -99,9 +96,6 @@ def test_algorithm_2_loses_its_digits_where_one_number_exceeds_the_others():
     assert (alone - truth).abs().max() > 0.9
     assert 1e-14 < (helped - truth).abs().max() < 1e-6
     close(topk_marginals(x, k, normalize=False), truth, 1e-14)
-
-
-def test_the_custom_backward_pass_is_helped_by_the_approximation():
     x = torch.cat([torch.full((1, 1), 12.0, dtype=torch.float64), draw(1, 9)], 1).requires_grad_()
     for degree, row in enumerate(algorithms.with_custom_backward(x, 5)[0], 4):
         (gradient,) = torch.autograd.grad(row, x, retain_graph=True)
@@ -121,7 +115,7 @@ def test_the_loss_by_each_algorithm_is_the_loss(name, k):
 
 
 class TestTopkStability:
-    def test_many_digits_give_the_marginals(self, stability):
+    def test_many_digits_give_the_marginals_without_numbers_that_change_no_digit(self, stability):
         mpmath = stability.mpmath
         x = draw(1, 9)
         with mpmath.workdps(stability.DIGITS):
@@ -130,9 +124,6 @@ class TestTopkStability:
         assert float(mpmath.log(found.sigma[3])) == pytest.approx(values.item(), rel=1e-15)
         close(stability.as_tensor([found.marginals]), gradients, 1e-15)
         close(stability.as_tensor([found.below]), oracle(x, 2)[1], 1e-15)
-
-    def test_numbers_that_change_no_digit_are_left_out(self, stability):
-        mpmath = stability.mpmath
         with mpmath.workdps(stability.DIGITS):
             near, far = (stability.exact([mpmath.mpf(v) for v in (2, 1, 0, low)], 2) for low in (-130, -150))
         assert near.marginals[3] > far.marginals[3] == 0
@@ -183,7 +174,7 @@ class TestTopkStability:
                 assert not stability.is_wrong(rows[name, precision, 1])
                 assert stability.is_wrong(rows[name, precision, 0.01])
 
-    def test_failures_are_reported_and_drawn(self, stability):
+    def test_failures_are_reported_and_drawn_and_one_of_the_package_would_be(self, stability, monkeypatch):
         done = stability.reproduce([0])
         assert 'overflows with SA (Algorithm 3) from τ = 0.01 | 0.01' in done.found
         assert 'Algorithm 2 from τ = 0.01 | 0.01' in done.found
@@ -195,8 +186,6 @@ class TestTopkStability:
         assert lines['Algorithm 3, differentiated'][0] < 1e-4
         assert min(lines['Algorithm 3, differentiated'][1:]) >= stability.NOT_FINITE
         assert max(lines[stability.OWN]) < 1e-4
-
-    def test_a_failure_of_the_package_would_be_reported(self, stability, monkeypatch):
         broken = {**stability.MARGINALS, stability.OWN: lambda x, k: (x.topk(k).values[:, -1:] <= x).to(x.dtype)}
         monkeypatch.setattr(stability, 'MARGINALS', broken)
         said = stability.reproduce([0]).found
@@ -213,7 +202,7 @@ class TestTopkSpeed:
             assert values[name] == pytest.approx(expected, rel=1e-5)
         assert values[speed.CROSS_ENTROPY] != pytest.approx(expected, rel=1e-2)
 
-    def test_leaves_tables_a_picture_and_a_sentence(self, speed):
+    def test_leaves_tables_with_powers_a_picture_and_a_sentence(self, speed):
         done = speed.reproduce([0])
         assert [row['n'] for row in done.results['passes'] if row['algorithm'] == speed.SUMMATION] == [20, 30]
         assert [row['n'] for row in done.results['over n'] if row['step'] == speed.OWN] == [20, 40]
@@ -228,8 +217,6 @@ class TestTopkSpeed:
         assert len(over_n.lines) == len(over_k.lines) == 3
         low, high = over_n.lines[-1].get_ydata()
         assert high / low == pytest.approx(2), 'the line of slope 1'
-
-    def test_the_power_of_a_growth(self, speed):
         rows = [{'step': speed.OWN, 'n': n, 'median ms': 3 * n**1.5} for n in (10, 100, 1000)]
         assert speed.growth(rows, 'n') == 'n^1.50 from 100 to 1000'
 

@@ -139,14 +139,11 @@ def test_average_precision_is_that_of_torchmetrics(family):
             assert float(found) == pytest.approx(float(theirs), abs=1e-6)
 
 
-def test_average_precision_without_ties_is_that_of_the_predicted_ranking():
+def test_average_precision_is_that_of_the_predicted_ranking_and_with_ties_can_exceed_all_orders():
     for family in ('distinct', 'close'):
         for s_p, s_n in cases(family, 4):
             (predicted,) = reference.loss_augmented_rankings(s_p, s_n, 1, 'perceptron').rankings
             assert ap_of(s_p, s_n) == reference.average_precision(predicted, len(s_p))
-
-
-def test_average_precision_with_ties_can_exceed_that_of_every_order_of_them():
     s_p, s_n = [0, 0], [1]
     (predicted,) = reference.loss_augmented_rankings(s_p, s_n, 1, 'perceptron').rankings
     assert reference.average_precision(predicted, 2) == Fraction(7, 12)
@@ -246,17 +243,13 @@ def test_optima_are_closed_under_minimum_and_maximum(family, mode):
 
 
 @each_family
-def test_negatives_only_move_up_in_the_positive_mode_and_down_in_the_negative_one(family):
+def test_epsilon_leads_step_by_step_from_the_order_of_the_scores_to_the_worst_and_the_best_ranking(family):
     for s_p, s_n in cases(family, 3):
         extremes = []
         for mode, epsilon in [('negative', e) for e in reversed(EPSILONS)] + [('positive', e) for e in EPSILONS]:
             every = np.array(list(optimal_counts(s_p, s_n, epsilon, mode)))
             extremes.append(np.stack([every.min(0), every.max(0)]))
         assert (np.diff(extremes, axis=0) >= 0).all()
-
-
-@each_family
-def test_epsilon_leads_from_the_order_of_the_scores_to_the_worst_and_the_best_ranking(family):
     for s_p, s_n in cases(family, 3):
         predicted = optimal_counts(s_p, s_n, 0, 'perceptron')
         for mode, end in (('positive', len(s_n)), ('negative', 0)):
@@ -264,10 +257,6 @@ def test_epsilon_leads_from_the_order_of_the_scores_to_the_worst_and_the_best_ra
             assert optimal_counts(s_p, s_n, Fraction(1, 10**9), mode) <= predicted
             assert optimal_counts(s_p, s_n, 0, mode) == predicted
             assert optimal_counts(s_p, s_n, Fraction(10**6), mode) == {(end,) * len(s_p)}
-
-
-@each_family
-def test_the_perceptron_predicts_the_order_of_the_scores(family):
     for s_p, s_n in cases(family, 3):
         scores = s_p + s_n
         for ranking in reference.loss_augmented_rankings(s_p, s_n, 1, 'perceptron').rankings:

@@ -279,7 +279,7 @@ def test_images_in_which_nothing_is_counted_have_no_loss(loss, of_class):
 
 
 @each_loss
-def test_hard_predictions_lose_one_minus_the_iou(loss):
+def test_hard_predictions_lose_one_minus_the_iou_and_invalid_labels_are_refused(loss):
     rng = np.random.default_rng(0)
     pred, target = rng.integers(0, 4, (2, 3, 20))
     target[rng.random(target.shape) < 0.2] = 255
@@ -288,10 +288,6 @@ def test_hard_predictions_lose_one_minus_the_iou(loss):
     np.testing.assert_allclose(1 - found, reference.dataset_miou(pred, target, 4, 255), rtol=1e-15)
     found = loss(probs, target, 'all', per_image=True, ignore_index=255)
     np.testing.assert_allclose(1 - found, reference.image_miou(pred, target, 4, 255), rtol=1e-15)
-
-
-@each_loss
-def test_invalid_labels_and_classes_are_refused(loss):
     with pytest.raises(ValueError, match=r'labels must be in \[0, 3\)'):
         loss(PROBS, np.array([[0, 255, 1]]))
     with pytest.raises(ValueError, match="'absent'"):
@@ -382,7 +378,7 @@ def test_gap_bounds_the_excess_and_the_distance(lam):
             assert ((u - best) ** 2).sum() <= 2 * gap / lam + 1e-14
 
 
-def test_limits_of_lam():
+def test_limits_of_lam_and_the_largest_feasible_scale():
     for margins, foreground in proximal_problems(6):
         u = reference.prox_by_quadratic_program(margins, foreground, 1e6)
         np.testing.assert_allclose(u, margins, rtol=0, atol=1.000001e-6)  # no gain exceeds 1
@@ -391,9 +387,6 @@ def test_limits_of_lam():
         np.testing.assert_allclose(u, np.minimum(margins, 0), rtol=0, atol=1e-10)
         nonpositive = np.minimum(margins, 0)
         assert reference.prox_optimality_gap(nonpositive, nonpositive, foreground, 1.0) == 0
-
-
-def test_polymatroid_scale_is_the_largest_feasible_one():
     rng = np.random.default_rng(0)
     for P in (1, 2, 5, 7):
         for make_foreground in FOREGROUNDS.values():
@@ -432,14 +425,11 @@ def test_known_metrics(ignored):
     np.testing.assert_allclose(reference.worst_images_miou(PRED, true, 4, 0.51, ignored), 11 / 24, rtol=1e-15)
 
 
-def test_worst_images_are_counted_in_decimals():
+def test_worst_images_are_counted_in_decimals_and_metrics_of_nothing_are_nan():
     pred, target = np.zeros((2, 25, 4), int)
     pred[:7, :2] = 1  # mean IoU 1/4 in seven images and 1 in the others
     assert reference.worst_images_miou(pred, target, 2, 0.28) == 1 / 4  # 0.28 * 25 > 7
     np.testing.assert_allclose(reference.worst_images_miou(pred, target, 2, 0.3), (7 / 4 + 1) / 8, rtol=1e-15)
-
-
-def test_metrics_of_nothing_are_nan_and_other_labels_are_refused():
     nothing = np.full((2, 3), 255)
     for metric in (reference.image_miou, reference.class_miou, reference.dataset_miou):
         assert np.isnan(metric(np.zeros_like(nothing), nothing, 3, 255))

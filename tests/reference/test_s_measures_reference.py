@@ -207,7 +207,7 @@ def test_bounds_of_the_counted_measures(measure, kwargs, seed):
         assert recall <= reference.best_recall_at_precision(scores, labels, kwargs['target']) + TOLERANCE
 
 
-def test_separable_classes_have_no_loss():
+def test_separable_classes_have_no_loss_and_a_precision_out_of_reach_no_optimum():
     pos, neg = np.array([[2.0, 1], [3, 1]]), np.array([[-2.0, 1], [-1, 1], [-5, 1]])
     for measure, kwargs in PROBLEMS:
         program = reference.solve_lp(pos, neg, measure, **kwargs)
@@ -215,10 +215,7 @@ def test_separable_classes_have_no_loss():
         scores, labels = decisions(pos, neg, program)
         if measure != 'precision_at_recall':  # where half the recall is enough
             assert reference.f_beta(scores, labels) == 1
-
-
-def test_a_precision_out_of_reach_has_no_optimum():
-    """Items that are all alike are no positives to any precision above their share."""
+    # Items that are all alike are no positives to any precision above their share.
     pos, neg = np.ones((1, 1)), np.ones((3, 1))
     with pytest.raises(RuntimeError, match='infeasible'):
         reference.solve_lp(pos, neg, 'recall_at_precision', target=0.5)

@@ -53,7 +53,7 @@ def test_a_factor_is_applied_before_the_gradient_is_rounded():
     assert torch.equal(scores.grad.double(), gradient.sign())
 
 
-def test_neither_the_losses_nor_the_gradient_are_differentiated_or_changed():
+def test_only_scores_that_are_trained_are_differentiated_and_once():
     scores, losses, gradient = rows()
     actual = with_gradient(scores, losses.requires_grad_(), gradient.requires_grad_())
     actual.sum().backward()
@@ -62,9 +62,6 @@ def test_neither_the_losses_nor_the_gradient_are_differentiated_or_changed():
     with torch.no_grad():
         actual.mul_(2)
     assert losses.tolist() == rows()[1].tolist()
-
-
-def test_there_is_no_second_derivative_to_be_wrong_and_no_graph_of_scores_that_are_not_trained():
     scores, losses, gradient = rows()
     squares = with_gradient(scores, losses, gradient).square().sum()
     (first,) = torch.autograd.grad(squares, scores, create_graph=True)
@@ -99,16 +96,13 @@ def test_a_weight_of_0_removes_an_item(function, mode):
     ('arguments', 'error', 'message'),
     [
         (dict(epsilon=0.0), ValueError, '`epsilon`'),
-        (dict(epsilon=None), TypeError, '`epsilon`'),
         (dict(mode='both'), ValueError, "`mode`.*'both'"),
         (dict(scores=torch.ones(3).long()), TypeError, '`scores`.*int64'),
         (dict(scores=torch.ones(3, 1)), ValueError, '`scores`'),
         (dict(target=torch.ones(4)), ValueError, '`target`.*4'),
         (dict(target=torch.tensor([0, 1, 2])), ValueError, '`target`.*2'),
-        (dict(target=torch.tensor([0, 1, -1])), ValueError, '`target`.*-1'),
         (dict(weight=torch.ones(2)), ValueError, '`weight`'),
         (dict(weight=torch.tensor([1.0, 0.5, 1.0])), ValueError, r'`weight`.*0\.5'),
-        (dict(weight=torch.tensor([1.0, 2.0, 1.0])), ValueError, r'`weight`.*2\.0'),
     ],
 )
 @each_function

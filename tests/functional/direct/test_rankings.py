@@ -1,6 +1,5 @@
 """Rankings against all interleavings, and the two ways to find them against the dynamic programme cell by cell."""
 
-import math
 import sys
 from itertools import combinations_with_replacement
 
@@ -42,17 +41,13 @@ def test_is_the_best_of_all_interleavings(direction, tied):
 
 
 @each_direction
-def test_a_weight_of_0_gives_the_order_of_the_scores_and_a_large_one_the_worst_or_the_best_ranking(direction):
+def test_a_weight_leads_in_one_direction_from_the_order_of_the_scores_to_the_worst_or_the_best_ranking(direction):
     generator = torch.Generator().manual_seed(0)
     pos, neg = torch.randn(20, generator=generator), torch.randn(50, generator=generator)
     expected = (neg > pos.sort(descending=True).values.unsqueeze(1)).sum(1)
     for epsilon in (0.0, 1e-12):
         assert torch.equal(loss_augmented_ranking(pos, neg, epsilon, direction), expected)
     assert loss_augmented_ranking(pos, neg, 1e9, direction).eq(50 if direction == 'positive' else 0).all()
-
-
-@each_direction
-def test_the_ranking_differs_from_the_scores_in_one_direction_and_not_by_the_order_of_the_input(direction):
     rng = np.random.default_rng(2)
     for _case in range(50):
         pos, neg = (torch.tensor(x) for x in scores(rng, 7, 19))
@@ -79,8 +74,6 @@ def test_a_table_that_is_too_large_is_made_coarse_with_a_warning(monkeypatch):
     ('arguments', 'error', 'message'),
     [
         (dict(epsilon=-1.0), ValueError, '`epsilon`'),
-        (dict(epsilon=math.nan), ValueError, '`epsilon`'),
-        (dict(epsilon='1'), TypeError, '`epsilon`'),
         (dict(direction='up'), ValueError, "`direction`.*'up'"),
         (dict(pos=torch.ones(2, 2)), ValueError, '`pos`'),
         (dict(neg=torch.ones(2).long()), TypeError, '`neg`'),

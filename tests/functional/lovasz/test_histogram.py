@@ -105,7 +105,6 @@ def scene(kind, n_images=3, n_classes=3, n_pixels=40, seed=0, binning=BINNINGS[0
 
 
 def part_of(inputs, images=slice(None), pixels=slice(None)):
-    """Return the inputs of some images or pixels."""
     scores, target, valid, weight, _ = inputs
     valid = valid[images, pixels]
     weight = None if weight is None else weight[images, pixels]

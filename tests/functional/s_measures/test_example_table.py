@@ -19,7 +19,6 @@ def column(values):
 
 
 def add(table, ids, scores, positive=True):
-    """Examples as a loss adds them."""
     scores = scores if isinstance(scores, torch.Tensor) else column(scores)
     positive = torch.full(scores.shape, positive) if isinstance(positive, bool) else positive
     items = RatedItems(scores.T[None], positive.T[None], ~positive.T[None])
@@ -134,7 +133,7 @@ class TestStep:
         assert values(table, 7)[0][0] == pytest.approx(0.1 - 0.05 * (price - 2))
         assert table.values[0, 0, 2] == 0.5
 
-    def test_a_score_below_tau_raises_its_multiplier_and_one_above_lowers_it_to_0_at_the_least(self):
+    def test_multipliers_rise_below_tau_and_fall_to_0_above_it_and_stay_without_ascent(self):
         table = started((7, 3), [0.4, 0.4])
         add(table, [7, 3], [0.1, 0.9])
         step(table, eta_tau=0.0)
@@ -145,8 +144,6 @@ class TestStep:
             add(table, [7], [5.0])
             step(table, eta_tau=0.0)
         assert values(table, 7)[1] == [0.0]
-
-    def test_without_ascent_multipliers_stay(self):
         table = started()
         add(table, [7, 3, 11, 5], [-2.0, 0.0, 3.0, 0.0])
         descend(table)
@@ -225,7 +222,7 @@ class TestProjection:
         assert values(table, 3, 5, 11)[0] == pytest.approx(expected.tolist(), rel=1e-7)
         assert mean.item() == pytest.approx(expected.mean().item())
 
-    def test_of_those_seen_below_a_margin_that_is_fixed_raises_their_multipliers(self):
+    def test_of_those_seen_raises_their_multipliers_and_may_be_rarer_than_steps(self):
         table = started()
         table.values[:4, 0, 0] = torch.tensor([0.5, 1.5, 2.0, -1.0]).double()
         add(table, [7, 3, 11, 5], SCORES)
@@ -234,9 +231,7 @@ class TestProjection:
         tau, lam = values(table, 7, 3, 11, 5)
         assert tau == [0.5, 1.0, 1.0, -1.0]
         assert lam[1] == pytest.approx(2 + 0.4 * (1.0 - 0.4))
-
-    def test_projections_may_be_rarer_than_steps(self):
-        """All seen since the last projection are projected, and once."""
+        # All seen since the last projection are projected, and once.
         table = started((7, 3), [2.0, 2.0])
         for key in (7, 3, 3):
             add(table, [key], [2.0])
@@ -265,15 +260,13 @@ class TestProjection:
 
 
 class TestPenalties:
-    def test_of_known_examples_are_by_their_own_variables_and_of_others_the_hinge(self):
+    def test_of_known_examples_are_by_their_own_variables_and_of_others_the_hinge_and_change_nothing(self):
         table = started()
         table.values[table.rows[3], 0, :2] = torch.tensor([0.1, 1.2])
         value, gradient = penalties(table, [99, 3, 98], [0.2, 0.5, 7.0], damping=0.5)
         price = 1.2 + 0.5 * (0.1 - 0.5)
         assert value == pytest.approx([2 * 0.8, 2 * 0.9 + price * (0.1 - 0.5), 0.0])
         assert gradient == pytest.approx([-2.0, -price, 0.0])
-
-    def test_a_lower_score_is_never_rewarded_and_computing_penalties_changes_nothing(self):
         table = started()
         before = {name: value.clone() for name, value in table.as_dict().items()}
         assert penalties(table, [5, 50], [9.0, 9.0])[1] == [0.0, 0.0]

@@ -27,7 +27,6 @@ DECISIONS = list(itertools.product(range(N_POS + 1), range(N_NEG + 1)))
 
 
 def row(*values):
-    """One query at one operating point."""
     return torch.tensor([values], dtype=torch.float64)
 
 
@@ -236,7 +235,6 @@ def test_all_measures_are_tested():
     ('args', 'error', 'message'),
     [
         (dict(measure='dice'), ValueError, r"`measure`.*f_beta.*'dice'"),
-        (dict(measure='f_beta', beta='1'), TypeError, "`beta`.*'1'"),
         (dict(measure='f_beta', beta=0), ValueError, '`beta`.*0'),
         (dict(measure='f_beta', target=0.5), ValueError, "`target`.*None.*'f_beta'.*0.5"),
         (dict(measure='auc_roc', target=0.5), ValueError, "`target`.*None.*'auc_roc'.*0.5"),
@@ -245,9 +243,7 @@ def test_all_measures_are_tested():
         (dict(measure='recall_at_precision'), ValueError, "`target`.*'recall_at_precision'.*None"),
         (dict(measure='precision_at_recall', target=0.0), ValueError, '`target`.*0.0'),
         (dict(measure='precision_at_recall', target=1), ValueError, '`target`.*1'),
-        (dict(measure='recall_at_precision', target='0.5'), TypeError, "`target`.*'0.5'"),
         (dict(measure='auc_roc', anchors=0), ValueError, '`anchors`.*0'),
-        (dict(measure='auc_roc', anchors=2.0), TypeError, '`anchors`.*2.0'),
     ],
 )
 def test_bad_input(args, error, message):

@@ -19,7 +19,6 @@ LEAST = 5e-324  # above 0; half of it rounds to 0
 @each_exact
 @pytest.mark.parametrize('n', SIZES)
 def test_equals_the_quadratic_program_feasible_and_idempotent_and_nothing_rises_but_the_bound(family, n):
-    """20 families of 7 sizes: 1 120 cases."""
     for seed in range(8):
         tau, eps = point(family, n, seed)
         largest = scale(tau, eps)
@@ -56,16 +55,12 @@ def test_certified_to_be_the_nearest_point(family, n):
 
 
 @each_exact
-def test_a_feasible_point_stays(family):
+def test_feasible_points_stay_and_distances_do_not_grow_and_the_set_is_a_cone_in_any_order(family):
     for seed in range(4):
         tau, _ = point(family, 12, seed)
         eps = tau.max().clamp(min=0)
         torch.testing.assert_close(project_tau(tau, eps), (tau, eps), rtol=1e-15, atol=0)
         assert torch.equal(joined(*project_tau(tau, eps + 1)), joined(tau, eps + 1))
-
-
-@each_exact
-def test_does_not_expand(family):
     tau, eps = point(family, 20)
     largest = scale(tau, eps)
     for seed in range(20):
@@ -74,10 +69,6 @@ def test_does_not_expand(family):
         before = (joined(tau, eps) - joined(other_tau, other_eps)) / (largest or 1.0)
         after = (joined(*project_tau(tau, eps)) - joined(*project_tau(other_tau, other_eps))) / (largest or 1.0)
         assert after.norm() <= before.norm() + 1e-14 + 21 * LEAST / (largest or 1.0)
-
-
-@each_exact
-def test_the_order_does_not_matter_and_the_set_is_a_cone(family):
     tau, eps = point(family, 40)
     found, bound = project_tau(tau, eps)
     order = torch.tensor(np.random.default_rng(1).permutation(40))
@@ -169,7 +160,6 @@ def test_many_of_half_precision_do_not_overflow_and_each_output_has_the_type_of_
     ids=str,
 )
 def test_gradcheck(tau, eps):
-    """Away from its edges."""
     inputs = (torch.tensor(x, dtype=torch.float64, requires_grad=True) for x in (tau, eps))
     assert torch.autograd.gradcheck(project_tau, tuple(inputs))
 

@@ -33,8 +33,6 @@ def generator(seed=0):
 
 
 class TestPenalty:
-    """Both functions bound the step function, and the slope is their derivative."""
-
     Z = torch.linspace(-20, 20, 2001, dtype=torch.float64)
     BESIDE_KINKS = torch.linspace(-20, 20, 2000, dtype=torch.float64)
 
@@ -74,12 +72,9 @@ class TestPenalty:
         torch.testing.assert_close(epsilon * by_margin + (z * by_score).sum(), penalty.sum())
 
     @each_surrogate
-    def test_gradcheck(self, surrogate):
+    def test_convex_and_never_falling_with_the_gradient_of_its_value(self, surrogate):
         z, margin = self.BESIDE_KINKS[::167].clone().requires_grad_(), number(1.3).requires_grad_()
         assert torch.autograd.gradcheck(lambda z, margin: margin_penalty(z, margin, surrogate), (z, margin))
-
-    @each_surrogate
-    def test_convex_and_never_falling(self, surrogate):
         penalty = unit_penalty(self.Z, surrogate)
         assert (penalty.diff() >= 0).all()
         assert (penalty.diff().diff() >= -1e-13).all()
@@ -101,7 +96,6 @@ class TestPenalty:
 
 
 def of_call(pred, target, weight=None, ignore_index=None, zero_is_class=False):
-    """The items of a call as the loss reads it."""
     return rated_items(read_inputs(one_of_two(pred, target), target, weight, ignore_index, True, zero_is_class))
 
 
@@ -114,7 +108,6 @@ class Read(NamedTuple):
 
 
 def read(items):
-    """Scores and weights of items of either class."""
     parts = items.scores, items.positive, items.negative
     return Read(*(part.movedim(-2, 0).flatten(1).double() for part in parts))
 
@@ -125,20 +118,16 @@ def assert_are(items, scores, positive, negative):
 
 
 class TestWhichItems:
-    def test_one_channel_has_label_1_for_its_positives_and_label_0_in_mmdetection(self):
+    def test_one_or_two_channels_are_one_query_and_more_are_one_vs_rest(self):
         pred, target = torch.randn(5, 1), torch.tensor([0, 1, 1, 0, 255])
         assert_are(of_call(pred, target), pred.T, [[0, 1, 1, 0, 0]], [[1, 0, 0, 1, 0]])
         items = of_call(pred, target % 255, torch.tensor([2.0, 0.0, 0.5, 1.0, 0.0]), zero_is_class=True)
         assert_are(items, pred.T, [[2.0, 0, 0, 1, 0]], [[0, 0, 0.5, 0, 0]])
-
-    def test_two_channels_are_one_decision(self):
-        """A softmax of the two is above a half where the difference is above 0."""
+        # A softmax of the two is above a half where the difference is above 0.
         pred, target = torch.randn(6, 2, generator=generator()), torch.tensor([0, 1, 1, 0, 1, 0])
         items = of_call(pred, target)
         assert_are(items, (pred[:, 1] - pred[:, 0])[None], target[None], 1 - target[None])
         assert torch.equal(read(items).scores[0] > 0, pred.softmax(1)[:, 1] > 0.5)
-
-    def test_each_of_several_classes_is_a_query_against_the_rest(self):
         pred, target = torch.randn(7, 3), torch.tensor([0, 1, 2, 3, 255, 1, 0])  # 3 is none of them
         one_hot, valid = F.one_hot(target.clamp(max=3), 4)[:, :3].T, (target != 255).long()
         assert_are(of_call(pred, target), pred.T, one_hot * valid, (1 - one_hot) * valid)
@@ -198,20 +187,16 @@ class TestSums:
                         expected[f'turn_{side}'] += mass.item() * slope * z.item()
                 assert {name: getattr(found, name)[q, k].item() for name in Sums._fields} == pytest.approx(expected)
 
-    def test_without_bounds_there_are_only_counts(self, kind):
+    def test_parts_add_up_in_double_precision_and_without_bounds_there_are_only_counts(self, kind):
         items = of_call(*call(kind))
         full, counts = (self.sums(items, with_bounds=bounds) for bounds in (True, False))
         assert full.shape == counts.shape == (3, 3, 10)
         assert torch.equal(full[..., :4], counts[..., :4])
         assert not counts[..., 4:].any()
-
-    def test_sums_of_parts_add_up(self, kind):
         whole = call(kind, 30)
         parts = [[part if part is None else part[s] for part in whole] for s in (slice(11), slice(11, None))]
         total = sum(self.sums(of_call(*part)) for part in parts)
         torch.testing.assert_close(total, self.sums(of_call(*whole)))
-
-    def test_in_double_precision_whatever_the_scores_and_0_without_items(self, kind):
         pred, target, weight = call(kind)
         sums = self.sums(of_call(pred.float(), target, weight))
         assert sums.dtype == torch.float64
@@ -244,13 +229,11 @@ class TestMeasures:
             area = pytest.approx({'auc_roc': reference.auc_roc(scores, labels)}, abs=5e-3)
             assert self.of('auc_roc', scores, labels) == area
 
-    def test_of_a_known_ranking_and_of_scores_of_0_which_are_no_predicted_positives(self):
+    def test_of_known_rankings_and_0_without_predicted_or_true_positives(self):
         found = self.of('auc_pr', [4.0, 3.0, 2.0, 1.0], [1, 0, 1, 0])
         assert found == pytest.approx({'auc_pr': (1 + 2 / 3) / 2})
         of_recall = self.of('precision_at_recall', [-1.0, 0.0, 1e-30, 5.0], [1] * 4)
         assert of_recall == {'precision': 1, 'recall': 0.5}
-
-    def test_without_predicted_or_true_positives_they_are_0(self):
         assert self.of('f_beta', [-1.0, -1.0], [1, 0]) == {'f_beta': 0}
         assert self.of('recall_at_precision', [-1.0, -1.0], [1, 0]) == {'precision': 0, 'recall': 0}
         assert self.of('precision_at_recall', [1.0], [0]) == {'precision': 0, 'recall': 0}

@@ -72,14 +72,11 @@ def test_permutation_equivariant_and_shift_invariant_and_normalized_they_add_up_
     torch.testing.assert_close(topk_marginals(scores + 7.5, k), marginals, rtol=1e-12, atol=0)
 
 
-def test_an_offset_that_is_exact_costs_no_digits_in_float32():
+def test_exact_offsets_and_masked_labels_change_nothing_and_nan_is_not_hidden():
     scores = (64 * normal(4, 1000, dtype=torch.float32)).round() / 64
     expected = topk_marginals(scores.double(), 5).float()
     for offset in (0, 8192, -8192):
         torch.testing.assert_close(topk_marginals(scores + offset, 5), expected, rtol=1e-5, atol=0)
-
-
-def test_masked_labels_do_not_exist_and_all_others_are_in_the_only_set_and_nan_is_not_hidden():
     scores = normal(3, 6)
     masked = torch.cat([scores, torch.full((3, 4), -math.inf).double()], -1)
     actual = topk_marginals(masked, 3)
@@ -145,9 +142,7 @@ def test_any_shape_and_any_layout(shape):
 @pytest.mark.parametrize(
     ('call', 'error', 'message'),
     [
-        (lambda: topk_marginals(torch.ones(3), 0), ValueError, '`k`.*0'),
         (lambda: topk_marginals(torch.ones(3), 3), ValueError, '`k`.*3'),
-        (lambda: topk_marginals(torch.ones(3), 1.0), TypeError, r'`k`.*1\.0'),
         (lambda: topk_marginals(torch.arange(3), 2), TypeError, r'`\w+`.*int64'),
     ],
 )

@@ -100,17 +100,14 @@ def test_many_products_do_not_overflow(n, k):
     np.testing.assert_allclose(gradient, k / n, rtol=1e-11)
 
 
-def test_symmetric_and_homogeneous_and_a_zero_does_not_matter():
+def test_symmetric_and_homogeneous_and_log_concave_and_a_zero_does_not_matter():
     """A factor of all numbers leaves a sum of products of k of them to the k-th power."""
     x, order = normal(4, 37), torch.randperm(37, generator=torch.Generator().manual_seed(1))
     expected = log_elementary_symmetric(x, 5)
     with_zeros = torch.cat([x, torch.full((4, 5), -math.inf)], -1)
     for changed, added in ((x[:, order], 0), (with_zeros, 0), (x + 3.0, 3.0 * torch.arange(6))):
         torch.testing.assert_close(log_elementary_symmetric(changed, 5), expected + added, rtol=1e-13, atol=1e-13)
-
-
-def test_newtons_inequality():
-    """The means of the products are log-concave in their degree."""
+    # The means of the products are log-concave in their degree.
     n = 40
     means = log_elementary_symmetric(2 * normal(9, n), 10) - torch.tensor([math.comb(n, j) for j in range(11)]).log()
     assert (2 * means[:, 1:-1] >= means[:, 2:] + means[:, :-2] - 1e-12).all()
@@ -190,8 +187,6 @@ def test_functional_gradients(k):
     ('call', 'error', 'message'),
     [
         (lambda: log_elementary_symmetric(torch.ones(3), -1), ValueError, '`k`.*-1'),
-        (lambda: log_elementary_symmetric(torch.ones(3), 2.0), TypeError, r'`k`.*2\.0'),
-        (lambda: log_elementary_symmetric(torch.ones(3), True), TypeError, '`k`.*True'),
         (lambda: log_elementary_symmetric(torch.arange(3), 2), TypeError, '`x`.*int64'),
     ],
 )

@@ -7,21 +7,17 @@ TARGET = torch.zeros(2, 4, dtype=torch.long)
 
 
 def decided(preds, target, num_classes):
-    """Return the decided classes by both ways of reading predictions."""
     classes = decided_classes(preds, probability_inputs(preds, target, num_classes, None))
     assert torch.equal(classes, decided_inputs(preds, target, num_classes, None)[0])
     return classes
 
 
-def test_probabilities_are_kept_and_logits_become_probabilities():
+def test_logits_become_probabilities_and_decided_labels_one_hot():
     probs = torch.rand(2, 3, 4).softmax(1)
     assert torch.equal(probability_inputs(probs, TARGET, 3, None).scores, probs)
     torch.testing.assert_close(probability_inputs(probs.log(), TARGET, 3, None).scores, probs)
     one = 3 * torch.randn(2, 4)
     torch.testing.assert_close(probability_inputs(one, TARGET, 1, None).scores[:, 0], one.sigmoid())
-
-
-def test_a_decided_label_that_is_no_class_is_none_and_a_single_class_is_decided_above_a_half():
     assert decided(torch.tensor([[0, 2, 7, 1]]), TARGET[:1], 3).tolist() == [[0, 2, 3, 1]]
     preds, target = torch.tensor([[0.2, 0.5, 0.7]]), torch.tensor([[0, 1, 1]])
     assert decided(preds, target, 1).tolist() == [[1, 1, 0]]  # 1 for none
