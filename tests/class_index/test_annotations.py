@@ -43,8 +43,6 @@ def counted(dataset):
 class TestLabelMaps:
     def test_as_they_are(self, folder):
         assert counted(animals(folder)) == [{0: 2, 1: 1, 2: 1, 3: 3}, {}, {0: 1, 1: 1, 3: 2}]
-
-    def test_other_ignored_label(self, folder):
         assert counted(animals(folder, ignore_index=3))[0] == {0: 2, 1: 1, 2: 1}
 
     def test_as_the_training_pipeline_sees_them(self, folder):
@@ -62,21 +60,13 @@ class TestLabelMaps:
                 assert found == {c: (labels == c).sum() for c in range(n_classes) if (labels == c).any()}
 
     def test_loader_of_the_pipeline_is_used(self, folder):
-        class LoadSwappedAnnotations(LoadAnnotations):
+        class Swaps(LoadAnnotations):
             def transform(self, results):
                 results = super().transform(results)
                 results['gt_seg_map'] = 3 - results['gt_seg_map']
                 return results
 
-        assert counted(animals(folder, pipeline=[LoadSwappedAnnotations()]))[0] == {0: 3, 1: 1, 2: 1, 3: 2}
-
-    def test_loader_of_another_name(self, folder):
-        class Reads(LoadAnnotations):
-            pass
-
-        assert isinstance(annotations_of(animals(folder, pipeline=[Reads()]), 2).load, Reads)
-
-    def test_no_loader_in_the_pipeline(self, folder):
+        assert counted(animals(folder, pipeline=[Swaps()]))[0] == {0: 3, 1: 1, 2: 1, 3: 2}
         with pytest.warns(UserWarning, match='Found no transform that loads annotations in the pipeline of Animals'):
             annotations_of(animals(folder, pipeline=[dict(type='mmseg.PackSegInputs')]), 2)
 
@@ -91,29 +81,27 @@ class TestLabelMaps:
         assert found.counts.tolist() == [(labels == c).sum() for c in found.classes]
         assert len(found.classes) > 0
 
-    def test_colours_instead_of_labels_are_named(self, folder):
+    def test_files_of_colours_and_missing_ones_are_named(self, folder):
         cv2.imwrite(str(folder / 'labels' / 'c.png'), np.zeros((4, 4, 3), np.uint8))
+        (folder / 'labels' / 'b.png').unlink()
         with pytest.raises(ValueError, match=r'\(4, 4, 3\).*labels/c\.png'):
             annotations_of(animals(folder), 2)[2]
-
-    def test_missing_file_is_named(self, folder):
-        (folder / 'labels' / 'b.png').unlink()
         with pytest.raises(FileNotFoundError, match=r'labels/b\.png'):
             annotations_of(animals(folder), 2).state()
 
-    def test_no_label_maps(self, folder):
-        dataset = Animals(data_root=str(folder), data_prefix=dict(img_path='images'))
-        with pytest.raises(ValueError, match=r'should have label maps.*seg_map_path'):
-            annotations_of(dataset, 2)
-
-    def test_no_names_of_classes(self, folder):
-        with pytest.raises(ValueError, match='name its classes'):
-            annotations_of(animals(folder, BaseSegDataset), 2)
-
-    def test_no_images(self, tmp_path):
-        (tmp_path / 'images').mkdir()
-        with pytest.raises(ValueError, match='at least one image'):
-            annotations_of(animals(tmp_path, serialize_data=False), 2)
+    def test_no_label_maps_names_or_images(self, folder, tmp_path_factory):
+        empty = tmp_path_factory.mktemp('empty')
+        (empty / 'images').mkdir()
+        for dataset, message in (
+            (
+                Animals(data_root=str(folder), data_prefix=dict(img_path='images')),
+                'should have label maps.*seg_map_path',
+            ),
+            (animals(folder, BaseSegDataset), 'name its classes'),
+            (animals(empty, serialize_data=False), 'at least one image'),
+        ):
+            with pytest.raises(ValueError, match=message):
+                annotations_of(dataset, 2)
 
 
 class TestIdentityAndState:
@@ -140,13 +128,11 @@ class TestIdentityAndState:
         }
         assert annotations_of(animals(folder, **settings), 2).identity() not in others
 
-    def test_settings_of_the_loader_are_part_of_it(self, folder):
+    def test_settings_of_the_loader_and_places_are_part_of_it(self, folder):
         loaders = [dict(), dict(imdecode_backend='cv2'), dict(backend_args=dict(backend='local'))]
         pipelines = [[dict(type='mmseg.LoadAnnotations', **loader)] for loader in loaders]
-        assert len({annotations_of(animals(folder, pipeline=p), 2).identity() for p in pipelines}) == 3
-
-    def test_places_are_part_of_it(self, folder):
-        assert annotations_of(animals(folder), 2).identity() != annotations_of(animals(folder), 3).identity()
+        found = {annotations_of(animals(folder, pipeline=p), n).identity() for p in pipelines for n in (2, 3)}
+        assert len(found) == 6
 
     def test_changed_files_are_another_state(self, folder):
         annotations = annotations_of(animals(folder), 2)
@@ -190,12 +176,10 @@ class Things(BaseDataset):
 
 
 class TestCategories:
-    def test_ignored_objects_do_not_count(self):
-        assert annotations_of(Things(), 2)[0].classes.tolist() == [0]
-
-    def test_objects_are_counted(self):
+    def test_objects_that_are_not_ignored_are_counted(self):
         assert counted(Objects()) == [{0: 1, 2: 2}, {}, {1: 1}]
         assert [annotations_of(Objects(), 2)[i].n_items for i in range(3)] == [3, 0, 1]
+        assert annotations_of(Things(), 2)[0].classes.tolist() == [0]
 
     def test_are_not_cached(self, tmp_path):
         index_classes(Objects(), tmp_path / 'cache')

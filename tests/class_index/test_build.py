@@ -11,7 +11,7 @@ from class_index.test_class_index import same
 from mmengine.dataset import ClassBalancedDataset, ConcatDataset, RepeatDataset
 from mmseg.datasets import MultiImageMixDataset
 from numbered import Numbered
-from torch.utils.data import ConcatDataset as TorchConcatDataset
+from torch.utils.data import ConcatDataset as Joined
 from torch.utils.data import Subset
 
 from mmseg_nondecomp.class_index import ClassIndex, _build, index_classes
@@ -36,27 +36,29 @@ def animals(folder):
 class TestMadeOfOthers:
     """Every image that the index names holds the class, looked up in the whole."""
 
-    def check(self, dataset, times):
+    @pytest.mark.parametrize(
+        ('build', 'times'),
+        [
+            (lambda: Joined([Numbered([0], [1, 0]), Numbered([2]), Numbered([], [0, 2])]), [3, 1, 2]),
+            (lambda: Repeated(Numbered([0], [1, 0]), 40_000), [2, 1, 0]),
+            (lambda: Joined([Repeated(Numbered([0], [1, 0]), 6), Repeated(Numbered([2]), 4)]), [6, 3, 2]),
+            (
+                lambda: Joined(
+                    [Numbered([1]), Repeated(Joined([Numbered([0], [1]), Numbered([2])]), 2), Numbered([0])]
+                ),
+                [3, 3, 2],
+            ),
+            (lambda: JoinedByAUser([Numbered([0]), Numbered([2, 1])]), [1, 1, 1]),
+        ],
+        ids=['joined', 'repeated', 'one more often than the other', 'nested', 'wrapper of a user'],
+    )
+    def test_counts(self, build, times):
+        dataset = build()
         index = index_classes(dataset)
         for c in range(3):
             images = index.images_of(c).tolist()
             assert all(c in dataset[i] for i in images)
             assert len(images) == times[c]
-
-    def test_one_after_the_other(self):
-        parts = [Numbered([0], [1, 0]), Numbered([2]), Numbered([], [0, 2])]
-        self.check(TorchConcatDataset(parts), [3, 1, 2])
-
-    def test_all_of_them_as_often(self):
-        self.check(Repeated(Numbered([0], [1, 0]), 40_000), [2, 1, 0])
-
-    def test_one_more_often_than_the_other(self):
-        whole = TorchConcatDataset([Repeated(Numbered([0], [1, 0]), 6), Repeated(Numbered([2]), 4)])
-        self.check(whole, [6, 3, 2])
-
-    def test_nested(self):
-        inner = TorchConcatDataset([Numbered([0], [1]), Numbered([2])])
-        self.check(TorchConcatDataset([Numbered([1]), Repeated(inner, 2), Numbered([0])]), [3, 3, 2])
 
     def test_of_mmengine(self, folder):
         data = animals(folder)
@@ -66,12 +68,6 @@ class TestMadeOfOthers:
             images = alone.images_of(c)
             assert np.array_equal(whole.images_of(c), np.concatenate([images, images + 40]))
         assert same(index_classes(MultiImageMixDataset(ConcatDataset([data]), [])), alone)
-
-    def test_wrappers_of_a_users_own(self):
-        class Joined(TorchConcatDataset):
-            pass
-
-        self.check(Joined([Numbered([0]), Numbered([2, 1])]), [1, 1, 1])
 
     @pytest.mark.parametrize('wrapper', [lambda d: ClassBalancedDataset(d, 0.5), lambda d: Subset(d, [0, 1])])
     def test_those_that_lose_the_class_are_refused(self, wrapper):
@@ -95,8 +91,14 @@ class Repeated:
 Repeated.__name__ = 'RepeatDataset'
 
 
-def test_index_is_kept(folder, tmp_path, monkeypatch):
-    first = index_classes(animals(folder), tmp_path / 'cache')
+class JoinedByAUser(Joined):
+    pass
+
+
+def test_index_is_kept_in_the_home_of_the_user(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv('HOME', str(tmp_path))
+    first = index_classes(animals(folder), '~/cache')
+    assert 'counting classes: 40/40' in capsys.readouterr().err
     monkeypatch.setattr(_build, '_build', lambda *_: pytest.fail('built again'))
     assert same(index_classes(animals(folder), tmp_path / 'cache'), first)
 
@@ -115,26 +117,16 @@ def test_nothing_is_written_beside_the_data(folder, tmp_path):
     assert sorted(folder.rglob('*')) == before
 
 
-@pytest.mark.parametrize('num_workers', [0, 2])
-def test_random_state_is_the_same_whether_it_is_built_or_read(folder, tmp_path, num_workers):
+def test_workers_find_the_same_and_random_state_stays_whether_it_is_built_or_read(folder, tmp_path):
     torch.manual_seed(0)
     np.random.seed(0)
     before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()
-    for _ in range(2):
-        index_classes(animals(folder), tmp_path / 'cache', num_workers)
+    found = []
+    for num_workers in (0, 0, 3, 3):
+        found.append(index_classes(animals(folder), tmp_path / f'cache of {num_workers}', num_workers))
         assert torch.equal(torch.get_rng_state(), before)
         assert np.array_equal(np.random.get_state()[1], numpy_before)
-
-
-def test_home_of_the_user_is_meant(folder, tmp_path, monkeypatch):
-    monkeypatch.setenv('HOME', str(tmp_path))
-    index_classes(animals(folder), '~/cache')
-    assert list((tmp_path / 'cache').glob('*.npz'))
-
-
-def test_workers_find_the_same(folder, tmp_path):
-    alone = index_classes(animals(folder), tmp_path / 'alone', num_workers=0)
-    assert same(index_classes(animals(folder), tmp_path / 'several', num_workers=3), alone)
+    assert all(same(index, found[0]) for index in found)
 
 
 @pytest.mark.parametrize('num_workers', [0, 2])
@@ -142,11 +134,6 @@ def test_unreadable_file_is_named(folder, tmp_path, num_workers):
     (folder / 'labels' / '23.png').write_bytes(b'no picture')
     with pytest.raises(OSError, match=r'labels/23\.png'):
         index_classes(animals(folder), tmp_path / 'cache', num_workers)
-
-
-def test_progress_is_shown(folder, tmp_path, capsys):
-    index_classes(animals(folder), tmp_path / 'cache')
-    assert 'counting classes: 40/40' in capsys.readouterr().err
 
 
 def test_a_label_that_is_no_class_warns_once(folder, tmp_path):

@@ -42,11 +42,11 @@ def test_built_once(tmp_path, build, capsys):
     assert sorted(file.suffix for file in folder.iterdir()) == ['.lock', '.npz']
 
 
-def test_other_annotations_have_another_file(tmp_path, build):
-    load_or_build(tmp_path, 'mine', 'now', build)
-    load_or_build(tmp_path, 'yours', 'now', build)
-    assert build.calls == 2
-    assert len(list(tmp_path.glob('*.npz'))) == 2
+def test_other_annotations_and_states_have_files_of_their_own(tmp_path, build):
+    """States as of two machines with copies of the data that share a home."""
+    for identity, state in (('mine', 'here'), ('mine', 'there'), ('yours', 'here')) * 2:
+        load_or_build(tmp_path, identity, state, build)
+    assert build.calls == len(list(tmp_path.glob('*.npz'))) == 3
 
 
 def other_arrays(content):
@@ -93,13 +93,6 @@ def test_error_of_the_builder_is_raised_and_leaves_no_file(tmp_path):
     with pytest.raises(OSError, match=r'^label\.png$'):
         load_or_build(tmp_path, 'mine', 'now', fail)
     assert not list(tmp_path.glob('*.npz'))
-
-
-def test_states_do_not_replace_each_other(tmp_path, build):
-    """As of two machines with copies of the data that share a home."""
-    for state in ('here', 'there', 'here', 'there'):
-        load_or_build(tmp_path, 'mine', state, build)
-    assert build.calls == 2
 
 
 def test_others_may_read_it(tmp_path, build):

@@ -72,12 +72,8 @@ def test_places_in_turn():
     places = [index.place_of(entry, number) for number in range(4)]
     assert places[0] != places[1]
     assert places[:2] == places[2:]
-
-
-def test_no_places():
     image = ImageClasses(np.array([1]), np.array([4]), 4)
-    index = ClassIndex.from_images([image], NAMES, 0)
-    assert index.place_of(0, 3) is None
+    assert ClassIndex.from_images([image], NAMES, 0).place_of(0, 3) is None
 
 
 def test_nothing_in_any_image():

@@ -57,18 +57,12 @@ class TestAgainstLabels:
             assert np.abs(ranks - count * np.array([1, 3, 5, 7]) / 8).max() <= 1
 
 
-def test_a_label_that_is_no_class_is_recorded():
+def test_labels_that_are_no_class_ignored_classes_and_empty_maps():
     labels = np.array([[0, 1, 7, 255]], np.uint8)
     found = classes_of_label_map(labels, N_CLASSES, IGNORED, 1)
     assert (found.classes.tolist(), found.foreign_label) == ([0, 1], 7)
     assert classes_of_label_map(labels[:, [0, 1, 3]], N_CLASSES, IGNORED, 1).foreign_label is None
-
-
-def test_ignored_label_may_be_a_class_number():
     assert classes_of_label_map(np.array([[0, 1, 1]]), 2, 0, 1).classes.tolist() == [1]
-
-
-def test_empty_label_map_has_no_class():
     found = classes_of_label_map(np.zeros((0, 5), np.uint8), N_CLASSES, IGNORED, 2)
     assert (found.classes.tolist(), found.counts.tolist(), found.n_items) == ([], [], 0)
 

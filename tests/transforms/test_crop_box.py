@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import numpy as np
@@ -59,17 +58,12 @@ def test_beyond_the_image_it_is_filled(bbox: tuple[int, int, int, int], context:
     assert np.array_equal(crop(bbox, context), expected)
 
 
-def test_boxes_may_reach_beyond_the_image():
-    found = crop((-2, 10, 3, 14))
+def test_boxes_may_reach_beyond_the_image_and_each_channel_has_its_fill():
+    found = crop((-2, 10, 3, 14), pad_value=(1, 2, 3))
     assert found.shape == (4, 5, 3)
     assert np.array_equal(found[:2, 2:], image()[10:, :3])
-    assert (found[2:] == FILL).all()
-    assert (found[:, :2] == FILL).all()
-
-
-def test_each_channel_has_its_fill():
-    found = crop((-1, 0, 1, 1), pad_value=(1, 2, 3))
-    assert found[0, 0].tolist() == [1, 2, 3]
+    assert (found[2:] == (1, 2, 3)).all()
+    assert (found[:, :2] == (1, 2, 3)).all()
 
 
 def test_crop_is_a_copy():
@@ -104,9 +98,7 @@ def test_is_built_by_its_bare_name():
     [
         (dict(context=0.9), ValueError, '`context`.*Found 0.9'),
         (dict(context=float('nan')), ValueError, '`context`.*Found nan'),
-        (dict(context=float('inf')), ValueError, '`context`.*Found inf'),
         (dict(context='2'), TypeError, "`context`.*Found '2'"),
-        (dict(context=True), TypeError, '`context`.*Found True'),
         (dict(pad_value='mean'), TypeError, "`pad_value`.*Found 'mean'"),
         (dict(pad_value=(1, None, 3)), TypeError, '`pad_value`.*Found'),
         (dict(pad_value=()), TypeError, '`pad_value`.*Found'),
@@ -128,17 +120,11 @@ def test_boxes_without_pixels_of_the_image_are_refused(bbox: tuple):
         crop(bbox)
 
 
-@pytest.mark.parametrize('bbox', [[(0, 0, 3, 3)], (0, 0, 3), ()], ids=str)
-def test_other_numbers_of_boxes_are_refused(bbox: Any):
-    with pytest.raises(ValueError, match='`bbox` should be one box'):
-        crop(copy.deepcopy(bbox))
-
-
-def test_image_without_a_box_is_refused():
+def test_other_numbers_of_boxes_and_of_channels_are_refused():
+    for bbox in ([(0, 0, 3, 3)], (0, 0, 3), ()):
+        with pytest.raises(ValueError, match='`bbox` should be one box'):
+            crop(bbox)
     with pytest.raises(ValueError, match=r"needs the box.*Found \['img'\]"):
         CropBox()(dict(img=image()))
-
-
-def test_fills_of_other_channels_are_refused():
     with pytest.raises(ValueError, match=r'`pad_value`.*Found 3 for an image of shape \(12, 20\)'):
         crop((0, 0, 3, 3), pad_value=(1, 2, 3), channels=None)

@@ -196,22 +196,15 @@ class TestPublishedFolder:
         assert names(folder) == ['file']
         assert names(folder.parent) == ['b']
 
-    def test_is_that_of_the_faster_process(self, folder):
+    def test_is_that_of_the_faster_process_and_not_there_before_it_is_complete(self, folder):
         def build_while_another_publishes(workspace):
             write('mine')(workspace)
+            assert not folder.exists()
             write('theirs')(folder)
 
         publish_folder(folder, build_while_another_publishes, is_complete)
         assert (folder / 'file').read_text() == 'theirs'
         assert names(folder.parent) == ['b']
-
-    def test_is_not_there_before_it_is_complete(self, folder):
-        def build_and_look(workspace):
-            write('mine')(workspace)
-            assert not folder.exists()
-
-        publish_folder(folder, build_and_look, is_complete)
-        assert folder.exists()
 
     def test_an_error_of_the_builder_leaves_nothing(self, folder):
         def fail(workspace):
