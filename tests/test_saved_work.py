@@ -1,4 +1,4 @@
-"""Checkpoints, states and class indices of an earlier version are read: see tests/saved/make.py."""
+"""Checkpoints, states and class indices of an earlier version are read."""
 
 import shutil
 
@@ -6,13 +6,13 @@ import needs_openmmlab  # noqa: F401
 import numpy as np
 import pytest
 import torch
-from saved import make
+from saved import scenes
 
 from mmseg_nondecomp import ClassIndex, index_classes
 
 
 def load(name):
-    return torch.load(make.FOLDER / name)
+    return torch.load(scenes.FOLDER / name)
 
 
 def assert_same(found, expected, **tolerance):
@@ -26,29 +26,29 @@ def assert_same(found, expected, **tolerance):
 
 @pytest.fixture(scope='module')
 def saved():
-    return load(make.LOSSES)
+    return load(scenes.LOSSES)
 
 
-@pytest.mark.parametrize('name', make.SETTINGS)
+@pytest.mark.parametrize('name', scenes.SETTINGS)
 def test_a_loss_goes_on_from_its_state(name, saved):
-    kind, settings = make.SETTINGS[name]
+    kind, settings = scenes.SETTINGS[name]
     loss = kind(**settings)
     loss.load_state_dict(saved['states'][name])
     assert_same(dict(loss.state_dict()), dict(saved['states'][name]), rtol=0, atol=0)
-    values = [make.called(loss, call) for call in saved['calls'][2:]]
+    values = [scenes.called(loss, call) for call in saved['calls'][2:]]
     assert_same(torch.stack(values), torch.stack(saved['values'][name]), rtol=1e-5, atol=1e-6)
 
 
 def test_the_state_of_a_memory_and_of_multipliers_matters(saved):
     for name in ('Lovasz softmax, memory', 'F_beta', 'F_beta per example'):
-        kind, settings = make.SETTINGS[name]
-        value = make.called(kind(**settings), saved['calls'][2])
+        kind, settings = scenes.SETTINGS[name]
+        value = scenes.called(kind(**settings), saved['calls'][2])
         assert not torch.allclose(value, saved['values'][name][0], rtol=1e-3)
 
 
 def test_a_training_is_resumed(tmp_path):
-    shutil.copy(make.FOLDER / make.CHECKPOINT, tmp_path)
-    resumed, expected = make.trained(tmp_path, tmp_path / make.CHECKPOINT), load(make.TRAINING)
+    shutil.copy(scenes.FOLDER / scenes.CHECKPOINT, tmp_path)
+    resumed, expected = scenes.trained(tmp_path, tmp_path / scenes.CHECKPOINT), load(scenes.TRAINING)
     assert resumed['drawn'] == expected['drawn'], 'images that the sampler chose by the IoU'
     assert resumed['sampler']['since'] == expected['sampler']['since']
     assert_same(torch.stack(resumed['sampler']['iou']), torch.stack(expected['sampler']['iou']), rtol=1e-3, atol=1e-4)
@@ -59,7 +59,7 @@ def test_a_training_is_resumed(tmp_path):
 
 
 def test_a_kept_class_index_is_read(tmp_path):
-    for file in make.FOLDER.glob('class-index-*.npz'):
+    for file in scenes.FOLDER.glob('class-index-*.npz'):
         shutil.copy(file, tmp_path)
 
     class LoadAnnotations:
@@ -67,9 +67,9 @@ def test_a_kept_class_index_is_read(tmp_path):
             raise AssertionError('Classes are counted that were counted before.')
 
     LoadAnnotations.__module__, LoadAnnotations.__qualname__ = 'saved', 'LoadAnnotations'
-    index = index_classes(make.LabelMaps(LoadAnnotations()), cache_dir=tmp_path)
-    anew = index_classes(make.LabelMaps(make.LoadAnnotations()), cache_dir=tmp_path / 'empty', num_workers=0)
-    assert index.class_names == anew.class_names == make.CLASSES
+    index = index_classes(scenes.LabelMaps(LoadAnnotations()), cache_dir=tmp_path)
+    anew = index_classes(scenes.LabelMaps(scenes.LoadAnnotations()), cache_dir=tmp_path / 'empty', num_workers=0)
+    assert index.class_names == anew.class_names == scenes.CLASSES
     for name in ('starts', 'classes', 'counts', 'n_items', 'places', 'dataset_indices'):
         np.testing.assert_array_equal(getattr(index, name), getattr(anew, name))
     assert index.items_per_class.tolist() == [32 + 16, 32 + 16, 32 + 16]

@@ -1,14 +1,10 @@
-"""Write the saved work that tests/test_saved_work.py reads: ``python tests/saved/make.py``.
+"""Scenes of the saved work beside this file: states of losses, a training with its checkpoint, and a class index.
 
-The files beside this script were written by commit a023cba. A later version has to read them. They are not written anew
-when the code changes; a new file is added when a version saves something else.
+An earlier version wrote the files with these scenes, before its modules were rearranged. A later version has to read
+them. They are not written anew when the code changes; a file is added when a version saves something else.
 """
 
-from __future__ import annotations
-
 import copy
-import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +19,6 @@ from mmseg_nondecomp import (
     SMeasureLoss,
     SmoothTopKLoss,
     SoftIoULoss,
-    index_classes,
 )
 
 FOLDER = Path(__file__).resolve().parent
@@ -49,7 +44,7 @@ SETTINGS: dict[str, tuple[type, dict[str, Any]]] = {
 
 
 def called(loss: torch.nn.Module, call: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The value of a call and the gradient of the scores; variables of the loss take a step."""
+    """Return the value of a call and the gradient of the scores, after a step of the variables of the loss."""
     pred = call['pred'].clone().requires_grad_()
     with_ids = {'ids': call['ids']} if getattr(loss, 'per_example', False) else {}
     value = loss(pred, call['target'], **with_ids)
@@ -59,37 +54,15 @@ def called(loss: torch.nn.Module, call: dict[str, torch.Tensor]) -> torch.Tensor
     return torch.cat([value.detach().view(1), pred.grad.flatten()])
 
 
-def losses() -> dict[str, Any]:
-    """The states of losses after two calls, and the values of the two calls that follow."""
-    generator = torch.Generator().manual_seed(0)
-    calls = [
-        dict(
-            pred=torch.randn(8, 3, generator=generator),
-            target=torch.randint(3, (8,), generator=generator),
-            ids=torch.arange(8) + 4 * (i % 2),
-        )
-        for i in range(4)
-    ]
-    saved: dict[str, Any] = dict(calls=calls, states={}, values={})
-    for name, (kind, settings) in SETTINGS.items():
-        loss = kind(**settings)
-        for call in calls[:2]:
-            called(loss, call)
-        # As the file has it: later steps may write into the tensors of the state.
-        saved['states'][name] = copied(loss.state_dict())
-        saved['values'][name] = [called(loss, call) for call in calls[2:]]
-    return saved
-
-
 def copied(state: Any) -> Any:
-    """A state with tensors of its own."""
+    """Return a state with tensors of its own."""
     if isinstance(state, dict):
         return {name: copied(value) for name, value in state.items()}
     return state.clone() if isinstance(state, torch.Tensor) else state
 
 
 class Drawn:
-    """Six images of three classes, which notes the images that are asked for."""
+    """Six images of three classes, with a record of the images that are read."""
 
     metainfo = dict(classes=CLASSES)
 
@@ -114,48 +87,29 @@ class Drawn:
         return dict(inputs=self.images[image], data_samples=self.samples[image])
 
     def get_cat_ids(self, image: int) -> list[int]:
-        """The classes of an image."""
+        """Return the classes of an image."""
         return [0, 1, 2] if image < 2 else [0, 1]
 
 
+NORM = dict(norm_cfg=dict(type='BN'))
+ONE_STAGE = dict(downsamples=(True,), dec_num_convs=(1,), dec_dilations=(1,))
+TWO_STAGES = dict(num_stages=2, strides=(1, 1), enc_num_convs=(1, 1), enc_dilations=(1, 1))
+LOVASZ = dict(type='LovaszSoftmaxLoss', memory=2, bins=16)
+S_MEASURE = dict(type='SMeasureLoss', per_example=False, loss_weight=0.1)
 MODEL = dict(
     type='mmseg.EncoderDecoder',
     data_preprocessor=dict(type='mmseg.SegDataPreProcessor', mean=[127.5] * 3, std=[127.5] * 3, size=(16, 16)),
-    backbone=dict(
-        type='mmseg.UNet',
-        base_channels=4,
-        num_stages=2,
-        strides=(1, 1),
-        enc_num_convs=(1, 1),
-        dec_num_convs=(1,),
-        downsamples=(True,),
-        enc_dilations=(1, 1),
-        dec_dilations=(1,),
-        norm_cfg=dict(type='BN'),
-    ),
+    backbone=dict(type='mmseg.UNet', base_channels=4, **ONE_STAGE, **TWO_STAGES, **NORM),
     decode_head=dict(
-        type='mmseg.FCNHead',
-        in_channels=4,
-        channels=4,
-        num_convs=1,
-        concat_input=False,
-        num_classes=3,
-        norm_cfg=dict(type='BN'),
-        dropout_ratio=0,
-        loss_decode=[
-            dict(type='LovaszSoftmaxLoss', memory=2, bins=16),
-            dict(type='SMeasureLoss', per_example=False, loss_weight=0.1),
-        ],
+        **dict(type='mmseg.FCNHead', in_channels=4, channels=4, num_convs=1, concat_input=False, num_classes=3, **NORM),
+        **dict(dropout_ratio=0, loss_decode=[LOVASZ, S_MEASURE]),
     ),
     test_cfg=dict(mode='whole'),
 )
 
 
 def trained(folder: Path, checkpoint: Path | None = None) -> dict[str, Any]:
-    """What a training shows from ``SAVED_AT`` on, after a start from nothing or from a checkpoint.
-
-    Its checkpoint is in ``folder``.
-    """
+    """Return the losses, images and states of a training from ``SAVED_AT`` on, from scratch or from a checkpoint."""
     from mmengine.dataset import pseudo_collate
     from mmengine.hooks import Hook
     from mmengine.runner import Runner
@@ -163,13 +117,13 @@ def trained(folder: Path, checkpoint: Path | None = None) -> dict[str, Any]:
     from torch.utils.data import DataLoader
 
     class Shown(Hook):
-        """Notes the losses."""
+        """Records the losses."""
 
         def __init__(self) -> None:
             self.losses: list[dict[str, float]] = []
 
         def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-            """Note those of an iteration."""
+            """Record the losses of an iteration."""
             self.losses.append({name: torch.as_tensor(value).item() for name, value in outputs.items()})
 
     register_all_modules(init_default_scope=True)
@@ -204,7 +158,7 @@ def trained(folder: Path, checkpoint: Path | None = None) -> dict[str, Any]:
 
 
 class LabelMaps:
-    """A data set of label maps on a server that is never asked where the classes were counted before."""
+    """A data set of label maps on a server, which a cached class index does not access."""
 
     metainfo = dict(classes=CLASSES)
     label_map = None
@@ -220,32 +174,18 @@ class LabelMaps:
         return 3
 
     def get_data_info(self, image: int) -> dict[str, Any]:
-        """The file of an image."""
+        """Return the file of an image."""
         return dict(seg_map_path=f'/labels/{image}.png', number=image)
 
 
 class LoadAnnotations:
-    """Makes the label map of an image."""
+    """Transform that creates the label map of an image."""
 
     def __call__(self, info: dict[str, Any]) -> dict[str, Any]:
-        """Two classes in each image, some of them ignored."""
+        """Draw two classes in each image, with some ignored pixels."""
         labels = np.full((8, 8), 255, np.uint8)
         labels[2:], labels[6:] = info['number'], (info['number'] + 1) % 3
         return dict(gt_seg_map=labels)
 
 
 LoadAnnotations.__module__ = 'saved'  # It is a part of the file's name.
-
-
-def main() -> None:
-    """Write all files."""
-    torch.save(losses(), FOLDER / LOSSES)
-    index_classes(LabelMaps(LoadAnnotations()), cache_dir=FOLDER, num_workers=0)
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)  # A checkpoint names its folder.
-        torch.save(trained(Path('work')), FOLDER / TRAINING)
-        (FOLDER / CHECKPOINT).write_bytes(Path('work', CHECKPOINT).read_bytes())
-
-
-if __name__ == '__main__':
-    main()
