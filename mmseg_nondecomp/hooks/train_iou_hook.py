@@ -65,7 +65,7 @@ class TrainIoUHook(LossInputsHook):
         """Register forward hooks on the losses of the head, and load a resumed state."""
         super().before_train(runner)
         self.samplers = _iou_samplers(runner.train_dataloader, self.n_classes)
-        self.batch_counts = torch.zeros(2, self.n_classes, dtype=torch.long)
+        self.batch_counts: Tensor | int = 0
         self.counts = torch.zeros(2, self.n_classes, dtype=torch.float64)
         state = runner.message_hub.get_info(KEY)
         if state is not None:
@@ -76,7 +76,7 @@ class TrainIoUHook(LossInputsHook):
     ) -> None:
         """Add the counts of the iteration; report the IoU every ``interval`` iterations."""
         self.check_called()
-        counts, self.batch_counts = self.batch_counts.double(), torch.zeros_like(self.batch_counts)
+        counts, self.batch_counts = torch.as_tensor(self.batch_counts, dtype=torch.float64), 0
         if distributed.is_available() and distributed.is_initialized():
             distributed.all_reduce(counts)
         counts += self.momentum * self.counts.to(counts.device)
@@ -98,7 +98,7 @@ class TrainIoUHook(LossInputsHook):
         if ignore_index is not None and 0 <= ignore_index < self.n_classes:  # no other label is counted
             target = target.masked_fill(target == ignore_index, -1)
         counts = count_decisions(decided, target, self.n_classes)
-        self.batch_counts = self.batch_counts.to(counts.device) + counts
+        self.batch_counts = self.batch_counts + counts if isinstance(self.batch_counts, Tensor) else counts
 
     def _report(self, runner: Runner) -> None:
         counts = self.counts.cpu()

@@ -59,14 +59,15 @@ class JaccardLoss(SetLoss):
 
     def measures(self, inputs: Inputs, statistics: Any) -> dict[str, Tensor]:
         """Return the mean IoU of the decisions by logits, over the pixels of all sets together."""
-        target, mass = inputs.target, inputs.mass
         if self._decides_each_class(inputs):  # each class is a set of items of its own
-            true, decided, mass = inputs.one_hot() > 0.5, inputs.scores > 0, mass.unsqueeze(1)
-            counts = torch.stack([((decided & true) * mass).sum(2), ((decided | true) * mass).sum(2)], 1).double()
+            true, decided = inputs.target > 0.5 if inputs.is_soft else inputs.one_hot(), inputs.scores > 0
+            mass = (inputs.valid if inputs.weight is None else inputs.mass).unsqueeze(1)
+            counts = torch.stack([(part * mass).sum((0, 2)) for part in (decided & true, decided | true)]).double()
         else:
-            target = target.argmax(1) if inputs.is_soft else target
-            counts = jaccard_counts(inputs.scores.max(1).indices, target, mass, inputs.n_classes)
-        return {'miou': mean_jaccard(self.reduce(counts.sum(0)))}
+            target = inputs.target.argmax(1) if inputs.is_soft else inputs.target
+            decided, target, mass = (t.reshape(1, -1) for t in (inputs.scores.max(1).indices, target, inputs.mass))
+            counts = jaccard_counts(decided, target, mass, inputs.n_classes)[0]
+        return {'miou': mean_jaccard(self.reduce(counts))}
 
     def _decides_each_class(self, inputs: Inputs) -> bool:
         return self.one_vs_rest or inputs.n_classes == 1
