@@ -11,7 +11,6 @@ def value_and_gradient(loss, scores, *args, **kwargs):
 
 
 def assert_same(found, expected, **tolerance):
-    """Compare tensors pairwise, whatever their types."""
     for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, check_dtype=False, **tolerance)
 

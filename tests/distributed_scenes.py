@@ -104,10 +104,8 @@ def value_of(loss: nn.Module, model: nn.Module, shard: Shard) -> Tensor:
 
 
 def gradient_of(model: nn.Module) -> Tensor:
-    """Return the gradient of all parameters that have one."""
     return torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
 def assert_close(found: Tensor, expected: Tensor, relative: float = 1e-6) -> None:
-    """Compare norms, with an absolute tolerance of 1e-9."""
     assert (found - expected).norm() <= relative * expected.norm() + 1e-9, (found, expected)

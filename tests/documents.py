@@ -26,8 +26,6 @@ BASE = 'mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py'
 
 
 class Block(NamedTuple):
-    """A block of code in a document."""
-
     code: str
     printed: str | None
     """The block of text below it: what it prints."""
@@ -36,7 +34,6 @@ class Block(NamedTuple):
 
 
 def blocks(document, language):
-    """Return the blocks in one language, in their order."""
     text = document.read_text()
     found = []
     for block in FENCE.finditer(text):
@@ -74,7 +71,6 @@ def applied(block, folder):
 
 
 def parts(config):
-    """Yield every part of a config with a type."""
     if isinstance(config, dict):
         if 'type' in config:
             yield config
@@ -136,7 +132,6 @@ def options_of(script):
 
 
 def slugs(document):
-    """Return the anchors that GitHub makes of the headings."""
     text = re.sub(r'^```.*?^```$', '', document.read_text(), flags=re.DOTALL | re.MULTILINE)
     titles = re.findall(r'^#+ (.*)$', text, re.MULTILINE)
     plain = [re.sub(r'\[([^\]]*)\]\([^)]*\)', r'\1', title).strip().lower() for title in titles]

@@ -86,6 +86,5 @@ def pixels(dtype=torch.float32, requires_grad=True):
 
 
 def items():
-    """Return the same numbers as a batch of boxes."""
     logits, labels = pixels(requires_grad=False)
     return logits.movedim(1, -1).reshape(-1, N_CLASSES).requires_grad_(), labels.flatten()

@@ -52,11 +52,9 @@ class Case:
         return self.metric(**(self.arguments | arguments))
 
     def value_of(self, preds: Tensor, target: Tensor) -> Any:
-        """Return the value of the function."""
         return self.function(preds, target, **self.arguments)
 
     def seen(self, batches: list[Batch], **arguments: Any) -> Metric:
-        """Return a metric after updates with the batches."""
         metric = self.build(**arguments)
         for batch in batches:
             metric.update(*batch)
@@ -379,7 +377,6 @@ def _find(case: Case, rank: int) -> dict[str, Any]:
 
 
 def check_found(case: Case, found: list[dict[str, Any]]) -> None:
-    """Check what two processes have found."""
     batches = case.batches(torch.float32)
     first_two, everything = (case.seen(part).compute() for part in (batches[:2], batches))
     for rank, of_rank in enumerate(found):

@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[1]
 
 
 def a_free_port() -> int:
-    """Return a port at which processes can meet."""
     with socket.socket() as found:
         found.bind(('127.0.0.1', 0))
         return found.getsockname()[1]

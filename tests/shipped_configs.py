@@ -12,7 +12,6 @@ CONFIGS = Path(__file__).resolve().parents[1] / 'configs'
 
 
 def each(paths: list[Path]) -> pytest.MarkDecorator:
-    """Run a test on each of these configs."""
     return pytest.mark.parametrize('path', paths, ids=[path.relative_to(CONFIGS).as_posix() for path in paths])
 
 

@@ -177,7 +177,6 @@ def imported_with_the_package() -> frozenset[str]:
 
 
 def types(node: Any) -> Iterator[str]:
-    """Yield every `type` in a config."""
     if isinstance(node, dict):
         if isinstance(node.get('type'), str):
             yield node['type']
@@ -195,7 +194,6 @@ def test_components_of_all_kinds_are_found():
 
 
 def components_in(cfg: Config) -> set[str]:
-    """Return the components of this package in a config."""
     return {name.rpartition('.')[2] for name in types(cfg.to_dict())} & components().keys()
 
 
@@ -235,7 +233,6 @@ def loss_weight_hooks(cfg: Config) -> list[dict]:
 
 
 def set_loss_weights(cfg: Config, model: torch.nn.Module, iteration: int) -> None:
-    """Run the LossWeightHooks of a config before an iteration."""
     runner: Any = SimpleNamespace(model=model, iter=iteration, max_iters=cfg.train_cfg.get('max_iters', 1000))
     for settings in loss_weight_hooks(cfg):
         hook = HOOKS.build(settings)

@@ -90,7 +90,6 @@ def test_named_files_and_scripts_configs_and_options_of_commands_exist(page):
 
 @pytest.fixture(scope='module')
 def site(tmp_path_factory):
-    """The site, built without a warning."""
     folder = tmp_path_factory.mktemp('site')
     options = ['--quiet', '--fresh-env', '--write-all', '--fail-on-warning', '--keep-going', '--conf-dir', 'docs']
     command = [sys.executable, '-m', 'sphinx', *options, '.', str(folder)]

@@ -16,7 +16,6 @@ OF_MODELS = {'Name', 'In Collection', 'Config', 'Metadata', 'Results'}
 
 @pytest.fixture
 def write(tmp_path):
-    """A tree with two configs and results of them."""
 
     def write(**report):
         folder, results = tmp_path / tool.FOLDER, tmp_path / tool.RESULTS

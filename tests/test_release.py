@@ -15,7 +15,6 @@ PAPERS = {'1704.02966', '1705.08790', '1909.12398', '1511.06411', '1802.07595'}
 
 
 def pins(name):
-    """Return the versions in a file of requirements."""
     return dict(re.findall(r'^([\w.-]+)==(\S+)$', (ROOT / 'requirements' / name).read_text(), re.MULTILINE))
 
 

@@ -19,7 +19,6 @@ TABLE = """\
 
 @pytest.fixture
 def root(tmp_path):
-    """A repository with results."""
     for folder in ('benchmarks/reproduce', 'docs/more', 'configs/one'):
         (tmp_path / folder).mkdir(parents=True)
     for name in ('some.json', 'reproduce/other.json'):

@@ -32,7 +32,6 @@ def one_hot(target, n_classes, dtype=torch.float64):
 
 
 def scene(*shape, soft=False, dtype=torch.float64):
-    """Return scores, and labels or soft labels."""
     scores = 3 * normal(*shape, dtype=dtype)
     if soft:
         return scores, (4 * normal(*shape, seed=1)).softmax(1).to(dtype)

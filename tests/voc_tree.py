@@ -14,8 +14,6 @@ HEIGHT, WIDTH = 60, 100
 
 
 class Drawn(NamedTuple):
-    """A person with box and actions."""
-
     image: str
     number: int
     """Among the objects of the image, of which the first is a horse."""

@@ -152,8 +152,6 @@ class TestIdentityAndState:
 
 
 class Objects(BaseDataset):
-    """As in MMDetection and MMPretrain."""
-
     METAINFO = dict(classes=('x', 'y', 'z'))
 
     def load_data_list(self):

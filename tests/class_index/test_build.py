@@ -76,8 +76,6 @@ class TestMadeOfOthers:
 
 
 class Repeated:
-    """As MMEngine's, for any data set."""
-
     def __init__(self, dataset, times):
         self.dataset, self.times = dataset, times
 

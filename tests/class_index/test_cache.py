@@ -14,8 +14,6 @@ INDEX = index_of(MAPS)
 
 
 class Builder:
-    """Build the index and count the calls."""
-
     calls = 0
 
     def __call__(self):

@@ -32,7 +32,6 @@ def arrays_of(index):
 
 
 def load(save=np.savez, **arrays):
-    """The index in a file of these arrays."""
     stream = io.BytesIO()
     save(stream, **arrays)
     return ClassIndex.load(io.BytesIO(stream.getvalue()))

@@ -4,7 +4,6 @@ import written_training
 
 @pytest.fixture
 def write_training(tmp_path):
-    """Write the files of a finished training."""
 
     def write(name, seed, areas, schedule='short', classes=('sky', 'bird'), lr=None):
         result = dict(config=f'{name}.py', name=name, schedule=schedule, seed=seed, lr=lr)

@@ -17,7 +17,6 @@ SCHEDULERS = [
 
 
 def learning_rates(schedulers, n):
-    """Return the learning rate of each iteration."""
     optimizer = optim.SGD(nn.Linear(1, 1).parameters(), lr=1.0)
     settings = schedulers if isinstance(schedulers, list) else [schedulers]
     built = [PARAM_SCHEDULERS.build({**dict(each), 'optimizer': optimizer}) for each in settings]

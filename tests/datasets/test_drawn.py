@@ -14,8 +14,6 @@ from mmseg_nondecomp.datasets import GroupedShapes, ShapeBoxes, grouped_shapes, 
 
 
 class Kind(NamedTuple):
-    """A data set, and what is its own."""
-
     build: type[BaseDataset]
     size: str
     """Name of the parameter of the number of images."""

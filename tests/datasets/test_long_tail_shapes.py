@@ -26,7 +26,6 @@ def _mmseg_scope(request: pytest.FixtureRequest):
 
 
 def names(root: Path) -> list[str]:
-    """The visible names in `data_root`."""
     return sorted(path.name for path in root.iterdir() if not path.name.startswith('.'))
 
 

@@ -37,7 +37,6 @@ def test_same_bytes_on_every_machine():
 
 @pytest.fixture(scope='module')
 def drawn():
-    """Many images with the masks of their objects."""
     masks: list[list[np.ndarray]] = []
     free_place = shape_boxes._free_place
 

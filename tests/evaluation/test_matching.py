@@ -14,7 +14,6 @@ def boxes(n, generator):
 
 
 def overlap_by_pixels(one, other, size=400, extent=20):
-    """By counting points of a grid."""
     places = (torch.arange(size) + 0.5) * extent / size
     inside = [
         ((places >= box[0]) & (places < box[2])).unsqueeze(0) & ((places >= box[1]) & (places < box[3])).unsqueeze(1)
@@ -39,7 +38,6 @@ def test_boxes_without_an_area_overlap_nothing():
 
 
 def greedy(boxes, scores, labels, true_boxes, true_labels):
-    """Detection by detection, in plain Python."""
     left, found = set(range(len(true_boxes))), [False] * len(boxes)
     overlaps = intersections_over_unions(boxes, true_boxes).tolist()
     for i in sorted(range(len(boxes)), key=lambda i: -scores[i].item()):

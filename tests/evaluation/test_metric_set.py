@@ -29,7 +29,6 @@ def ours(**metrics):
 
 
 def predictions(n, seed=0):
-    """Logits and true classes of images."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(n, 3, 4, 5, generator=generator), torch.randint(3, (n, 4, 5), generator=generator)
 

@@ -10,7 +10,6 @@ AXES = [(length, size, stride) for length in range(1, 15) for size in range(1, 8
 
 
 def places(height, width):
-    """Return images whose pixels hold their place."""
     y, x = torch.meshgrid(torch.arange(height), torch.arange(width), indexing='ij')
     return torch.stack([y, x]).expand(2, -1, -1, -1)
 
@@ -30,7 +29,6 @@ def deciding_start(pixel, length, size, stride):
 
 
 def integers(*shape):
-    """Return whole numbers; their sums and products are exact."""
     return torch.randint(-3, 4, shape, generator=torch.Generator().manual_seed(sum(shape))).double()
 
 

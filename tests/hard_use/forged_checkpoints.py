@@ -26,38 +26,31 @@ SHELL = [name.strip() for name in SHELL.split(',')]
 
 
 def name(module, name):
-    """Return the pickle of a global name."""
     return f'c{module}\n{name}\n'.encode()
 
 
 def text(value):
-    """Return the pickle of a string."""
     return b'X' + struct.pack('<I', len(value.encode())) + value.encode()
 
 
 def number(value):
-    """Return the pickle of an integer."""
     data = value.to_bytes(value.bit_length() // 8 + 1, 'little', signed=True)
     return b'\x8a' + bytes([len(data)]) + data
 
 
 def together(*parts):
-    """Return the pickle of a tuple."""
     return b'(' + b''.join(parts) + b't'
 
 
 def call(function, *args):
-    """Return the pickle of a call of a function."""
     return function + together(*args) + b'R'
 
 
 def built(thing, state):
-    """Return the pickle of an object with a state."""
     return thing + state + b'b'
 
 
 def mapping(**items):
-    """Return the pickle of a dict."""
     return b'}(' + b''.join(text(key) + value for key, value in items.items()) + b'u'
 
 
@@ -79,32 +72,27 @@ def storage(size, key='0', kind='FloatStorage'):
 
 
 def tensor(held, offset, shape, strides, **of_storage):
-    """Return the pickle of a view of a storage."""
     sizes = together(*map(number, shape)), together(*map(number, strides))
     args = storage(held, **of_storage), number(offset), *sizes, b'\x89', NO_HOOKS
     return call(name('torch._utils', '_rebuild_tensor_v2'), *args)
 
 
 def data_of(letters):
-    """Return the pickle of bytes in protocol 2."""
     return call(name('_codecs', 'encode'), text(letters), text('latin1'))
 
 
 def dtype(code):
-    """Return the pickle of a NumPy dtype."""
     made = call(name('numpy', 'dtype'), text(code), b'\x89', b'\x88')
     return built(made, together(number(3), text('<'), b'NNN', number(-1), number(-1), number(0)))
 
 
 def array(shape, code, data):
-    """Return the pickle of a NumPy array."""
     reconstruct = name('numpy._core.multiarray', '_reconstruct')
     made = call(reconstruct, name('numpy', 'ndarray'), together(number(0)), data_of('b'))
     return built(made, together(number(1), together(*map(number, shape)), dtype(code), b'\x89', data))
 
 
 def sparse(layout, *parts):
-    """Return the pickle of a sparse tensor."""
     return call(
         name('torch._utils', '_rebuild_sparse_tensor'),
         call(name('torch.serialization', '_get_layout'), text(f'torch.sparse_{layout}')),
@@ -113,7 +101,6 @@ def sparse(layout, *parts):
 
 
 def history(log, counts, most):
-    """Return the pickle of logged values."""
     state = mapping(_log_history=log, _count_history=counts, max_length=most)
     return built(HISTORY_BUFFER + b')\x81', state)
 

@@ -88,7 +88,6 @@ def full_disk(most: int = 0) -> Iterator[None]:
 
 @contextmanager
 def permissions_bind() -> Iterator[None]:
-    """Drop the rights of root, whom no permission binds."""
     is_root = os.geteuid() == 0
     if is_root:
         os.seteuid(NOBODY)

@@ -73,7 +73,6 @@ log_level = 'ERROR'
 
 
 def main() -> None:
-    """Kill trainings and say how they went on."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument('--trials', type=int, default=30)
     parser.add_argument('--seed', type=int, default=0)
@@ -95,8 +94,6 @@ def main() -> None:
 
 
 class Bench:
-    """A training that went through, and others like it."""
-
     def __init__(self, folder: Path, tool: str, options: list[str]) -> None:
         self.folder, self.options = folder, options
         self.train, self.left_by = {
@@ -156,7 +153,6 @@ class Bench:
             os._exit(code)
 
     def train_as_train_does(self, folder: Path, resume: bool) -> None:
-        """Run ``tools/train.py``."""
         sys.argv = ['train.py', str(self.config), '--work-dir', str(folder)]
         sys.argv += ['--resume'] * resume + (['--cfg-options', *self.options] if self.options else [])
         train.main()

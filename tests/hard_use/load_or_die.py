@@ -44,7 +44,6 @@ def outcomes(files, alone=False):
 
 
 def digest(thing, hashed):
-    """Hash the content of an object of any type."""
     import torch
 
     hashed.update(type(thing).__name__.encode())
@@ -69,7 +68,6 @@ def digest(thing, hashed):
 
 
 def load(file):
-    """Load a checkpoint with MMEngine, or a class index."""
     from mmengine.runner import CheckpointLoader
 
     from mmseg_nondecomp.class_index import ClassIndex
@@ -80,7 +78,6 @@ def load(file):
 
 
 def watched(file, is_small):
-    """Load a file, and tell what came of it."""
     given = []
     watchers.append(given)
     start, before = time.monotonic(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

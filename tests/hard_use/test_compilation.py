@@ -98,7 +98,6 @@ def test_in_a_model_with_crops_of_any_size(name, args, backend):
 
 
 def step_of(model, images, labels):
-    """Return the loss and the gradients of the network."""
     model.zero_grad()
     value = model(images, labels)
     value.backward()

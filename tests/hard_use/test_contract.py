@@ -21,7 +21,6 @@ def maps():
 
 
 def boxes():
-    """Return the same numbers as items without a position."""
     call = maps()
     return dict(pred=call['pred'].movedim(1, -1).reshape(-1, N_CLASSES), target=call['target'].flatten())
 
@@ -39,7 +38,6 @@ def _ones(call):
 
 
 def changed(**how):
-    """Return a change of the call, argument by argument."""
     return lambda call: call | {name: change(call) for name, change in how.items()}
 
 
@@ -56,7 +54,6 @@ def weight(change):
 
 
 def fill(value, index):
-    """Set what is at an index."""
 
     def change(tensor):
         tensor[index] = value
@@ -192,7 +189,6 @@ def test_nan_and_infinity_give_nan_infinity_or_the_value_of_the_definition(name,
 
 
 def no_room(call):
-    """Return a target with one item too many."""
     return torch.cat([call['target'], call['target'][:1]])
 
 

@@ -30,7 +30,6 @@ def _deterministic():
 
 
 def steps_of(loss, side, n=3):
-    """Return values and gradients of several steps."""
     generator = torch.Generator().manual_seed(0)
     found = []
     for _ in range(n):

@@ -26,8 +26,6 @@ class Elsewhere(Tensor):
 
 
 class Waits(TorchDispatchMode):
-    """Counts what would wait for a device."""
-
     def __init__(self):
         super().__init__()
         self.found = Counter()

@@ -20,8 +20,6 @@ SEVERAL = ['LovaszSoftmaxLoss {}', 'LossMaxPooling {}']
 
 
 class WithUnused(Network):
-    """Has a part that gets no gradient."""
-
     def __init__(self) -> None:
         super().__init__()
         self.unused = nn.Linear(3, 2)
@@ -44,7 +42,6 @@ class Several(nn.Module):
 
 
 def steps(model, loss, shards):
-    """Return the gradients of several steps."""
     found = []
     for shard in shards:
         model.zero_grad()

@@ -25,7 +25,6 @@ SOME_DATA = ('pixels, uneven', 'pixels, nothing valid on the last process', 'ite
 
 
 def step(model, loss, shard):
-    """Return the value and the gradient for the optimizer."""
     model.zero_grad()
     value = value_of(loss, model, shard)
     value.backward()

@@ -21,7 +21,6 @@ def find(rank):
 
 
 def of_a_process(case, dtype, rank):
-    """Return the values before and after a reset."""
     batches = shards_of(case, dtype)[rank]
     metric = case.seen(batches)
     found = [metric.compute()]

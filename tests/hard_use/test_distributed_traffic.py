@@ -54,7 +54,6 @@ def test_a_ring_sends():
 
 @pytest.fixture(scope='module')
 def report(tmp_path_factory):
-    """The report of the command."""
     folder = tmp_path_factory.mktemp('traffic')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, 'argv', ['benchmark.py', 'traffic', '--quick', '--out', str(folder)])

@@ -34,7 +34,6 @@ def same(first, second):
 
 
 def content(root):
-    """Return the bytes of each file, without the locks."""
     files = (path for path in Path(root).rglob('*') if path.is_file() and path.suffix != '.lock')
     return {str(path.relative_to(root)): path.read_bytes() for path in files}
 

@@ -15,7 +15,6 @@ AGAIN = 'half of the named one'
 
 
 def trials(*arguments):
-    """Run the script and return its trials."""
     command = [sys.executable, str(SCRIPT), *map(str, arguments)]
     environment = {**os.environ, 'OMP_NUM_THREADS': '1'}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900, check=False)

@@ -60,7 +60,6 @@ SETTINGS = [
 
 
 def fits(args, n_classes):
-    """Return the same settings for another number of classes."""
     if 'class_weight' not in args:
         return args
     return args | dict(class_weight=[1.0 + i % N_CLASSES for i in range(n_classes)])
@@ -80,7 +79,6 @@ def test_does_not_depend_on_batch_pixels_and_classes(name, args):
 
 
 def call(kind, shape):
-    """Return logits, labels and arguments of heads, without values."""
     logits = torch.empty(shape, device='meta', dtype=torch.float16 if kind == 'half precision' else torch.float32)
     labels = torch.empty_like(logits[:, 0], dtype=torch.long)
     weight = torch.empty(labels.shape, device='meta')
@@ -175,7 +173,6 @@ def test_values_that_are_read_back_are_the_answer():
 
 @pytest.fixture(scope='module')
 def report(tmp_path_factory):
-    """The report of the command."""
     folder = tmp_path_factory.mktemp('launches')
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, 'argv', ['benchmark.py', 'launches', '--out', str(folder)])

@@ -25,8 +25,6 @@ LOSSES = [(name, cases[0][1]) for name, cases in CASES.items()] + [
 
 
 class InUse(NamedTuple):
-    """Memory of a process."""
-
     kib: int
     """Of resident memory."""
     tensors: int
@@ -34,7 +32,6 @@ class InUse(NamedTuple):
 
 
 def in_use():
-    """Return the memory in use after garbage collection."""
     gc.collect()
     if sys.platform == 'linux':
         ctypes.CDLL(None).malloc_trim(0)
@@ -44,7 +41,6 @@ def in_use():
 
 
 def batches():
-    """Yield batches of eight sizes."""
     generator = torch.Generator().manual_seed(0)
     for n in range(1, 9):
         labels = torch.randint(0, N_CLASSES, (4 * n,), generator=generator)

@@ -77,8 +77,6 @@ def test_the_function_that_would_run_is_named(evil, name):
 
 
 class Runs:
-    """Leaves a file where it is unpickled without care."""
-
     def __init__(self, path):
         self.path = path
 
@@ -87,14 +85,12 @@ class Runs:
 
 
 def script():
-    """Return a program of TorchScript."""
     stream = io.BytesIO()
     torch.jit.save(torch.jit.script(torch.nn.ReLU()), stream)
     return stream.getvalue()
 
 
 def legacy_tar(canary):
-    """Return a checkpoint in the format of torch 0.1."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode='w') as archive:
         for name in ('storages', 'tensors', 'pickle', '../escaped'):
@@ -108,7 +104,6 @@ def legacy_tar(canary):
 
 
 def legacy_zip(canary):
-    """Return a legacy checkpoint in an archive for torch.hub."""
     content, stream = io.BytesIO(), io.BytesIO()
     torch.save(Runs(canary), content, **LEGACY)
     with zipfile.ZipFile(stream, 'w') as archive:
@@ -167,7 +162,6 @@ def test_no_kind_of_archive_runs(archives, name):
 
 
 def whole_checkpoint():
-    """Return a checkpoint with an object of each kind."""
     loss = SMeasureLoss()
     loss(torch.randn(2, 3, 4, 4).requires_grad_(), torch.randint(0, 3, (2, 4, 4)))
     model = torch.nn.ModuleDict({'conv': torch.nn.Conv2d(1, 2, 3), 'loss': loss})

@@ -88,7 +88,6 @@ def animals(folder, **settings):
 
 
 def of_files(folder, *files, classes=('cat', 'dog')):
-    """Return a data set of these label maps."""
     data = animals(folder, lazy_init=True, serialize_data=False, metainfo=dict(classes=classes))
     common = dict(img_path='a', label_map=None, reduce_zero_label=False, seg_fields=[])
     data.data_list, data._fully_initialized = [dict(seg_map_path=file, **common) for file in files], True

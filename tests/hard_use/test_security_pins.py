@@ -23,7 +23,6 @@ def lines_of(file):
 
 
 def normal(name):
-    """Return the normalised name of a distribution."""
     return re.sub(r'[-_.]+', '-', name).lower()
 
 

@@ -86,8 +86,6 @@ def test_the_memory_of_a_lovasz_loss_is_histograms(state):
 
 
 class Boxes:
-    """Each image holds a class of three."""
-
     metainfo = dict(classes=('a', 'b', 'c'))
 
     def __len__(self):

@@ -49,7 +49,6 @@ def compared(expected: dict[str, Any], found: dict[str, Any], was_through: bool 
 
 
 def difference(first: Any, second: Any, path: str = '') -> str | None:
-    """Return the first difference of two objects, or None."""
     if path.rsplit('/', 1)[-1].removeprefix('train/').split(' ')[-1] in UNLIKE:
         return None
     if hasattr(first, '__getstate__') and hasattr(first, '_log_history'):

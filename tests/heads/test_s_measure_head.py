@@ -50,8 +50,6 @@ def features_of(labels, seed=0):
 
 
 class Recorder(nn.Module):
-    """A loss that records its calls."""
-
     loss_name = 'loss_recorded'
 
     def __init__(self):
@@ -267,8 +265,6 @@ class TestExamples:
 
 
 class Trained(nn.Module):
-    """The head as DDP takes it."""
-
     def __init__(self, **arguments):
         super().__init__()
         self.head = head(group='size', size_threshold='mean', **arguments)

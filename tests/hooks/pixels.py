@@ -100,7 +100,6 @@ def logged(runner, name):
 
 
 def hub(**infos):
-    """As much of a message hub as hooks use."""
     scalars = {}
     return SimpleNamespace(
         get_info=infos.get, update_info=infos.__setitem__, update_scalar=scalars.__setitem__, scalars=scalars
@@ -116,7 +115,6 @@ def started(hook, model=None, sampler=None, data=None, message_hub=None):
 
 
 def after_iteration(hook, i=0):
-    """The scalars that the hook logs after an iteration."""
     runner = SimpleNamespace(iter=i, message_hub=hub())
     hook.after_train_iter(runner, i)
     return runner.message_hub.scalars

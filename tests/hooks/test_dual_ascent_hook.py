@@ -49,8 +49,6 @@ class Points(BaseModel):
 
 
 class Watch(Hook):
-    """Keeps what the loss has after each iteration."""
-
     priority = 'LOWEST'
 
     def __init__(self):
@@ -61,7 +59,6 @@ class Watch(Hook):
 
 
 def kept_by(loss):
-    """The variables of a loss, in a copy."""
     variables = {name: value.clone() for name, value in loss.state.as_dict().items()}
     if loss.examples is not None:
         variables |= {f'examples.{name}': value.clone() for name, value in loss.examples.as_dict().items()}
@@ -250,8 +247,6 @@ class Endless(IterableDataset):
 
 
 class Grouped:
-    """A batch sampler with batches of several sizes."""
-
     def __iter__(self):
         yield from ([0], [1, 2, 3], [4, 5])
 

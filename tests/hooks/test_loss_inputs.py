@@ -15,8 +15,6 @@ from mmseg_nondecomp.hooks._loss_inputs import LossInputsHook
 
 
 class SomeHook(LossInputsHook):
-    """Records the inputs."""
-
     def __init__(self, head='decode_head', loss=None, interval=1):
         super().__init__(interval, head, loss)
         self.calls = []

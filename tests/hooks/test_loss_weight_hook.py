@@ -80,7 +80,6 @@ def train(folder, clock, weights=SWITCH, checkpoint=None):
 
 
 def at(model, iteration, max_iters=10):
-    """As much of a Runner as the hook reads."""
     return SimpleNamespace(model=model, iter=iteration, max_iters=max_iters)
 
 

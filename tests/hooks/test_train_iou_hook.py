@@ -41,7 +41,6 @@ def train(folder, n_iters, checkpoint=None, resume=True, sampler=True, model=Non
 
 
 def iou_by_definition(seen, momentum=0.99):
-    """The running IoU after each iteration, pixel by pixel."""
     intersection, union, iou = np.zeros(3), np.zeros(3), []
     for logits, labels in seen:
         decided = logits.argmax(1)

@@ -7,7 +7,6 @@ import pytest
 
 @pytest.fixture
 def no_other_runner(monkeypatch):
-    """No hub of another test tells the time."""
     if find_spec('mmengine'):
         from mmengine.logging import MessageHub
 
@@ -16,7 +15,6 @@ def no_other_runner(monkeypatch):
 
 @pytest.fixture
 def hub(no_other_runner):
-    """The message hub of a Runner that trains."""
     hub = pytest.importorskip('mmengine.logging').MessageHub.get_instance(str(uuid4()))
     hub.update_info('loop_stage', 'train')
     return hub

@@ -28,7 +28,6 @@ pytestmark = pytest.mark.usefixtures('no_other_runner')
 
 
 def everything(loss):
-    """All that a loss keeps beside its settings, copied."""
     parts = [value for part in loss.get_extra_state().values() for value in part.values()]
     return [part.clone() for part in parts]
 

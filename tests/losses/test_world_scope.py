@@ -98,7 +98,6 @@ def found(tmp_path_factory):
 
 @cache
 def in_one_process(data, loss):
-    """Train with the items of both processes in one."""
     unions = [[torch.cat(parts) for parts in zip(*shards, strict=True)] for shards in batches(data, loss)]
     return trained(Network().double(), built(loss, 'batch'), unions)
 

@@ -106,8 +106,6 @@ def test_nothing_to_rank_is_nan(bins):
 
 
 class TestHistogram:
-    """Tests of ``bins`` beyond those of the contract."""
-
     @pytest.mark.parametrize('scale', [torch.sigmoid, lambda x: 5 * x, lambda x: 1e5 * x], ids=['p', 'logits', 'large'])
     @pytest.mark.parametrize('dtype', [torch.float16, torch.float32, torch.float64], ids=str)
     def test_is_near_the_exact_value(self, scale, dtype):

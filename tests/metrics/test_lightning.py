@@ -21,7 +21,6 @@ N_EPOCHS = 3
 
 
 def metrics():
-    """Those with one value."""
     return {
         'lovasz': LovaszJaccardIndex(N_CLASSES),
         'lovasz_all': LovaszJaccardIndex(N_CLASSES, classes='all'),

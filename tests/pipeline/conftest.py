@@ -32,7 +32,6 @@ def repeatable():
 
 @pytest.fixture(scope='session')
 def scenes(tmp_path_factory):
-    """A folder for the LongTailShapes of all tests."""
     return tmp_path_factory.mktemp('scenes')
 
 
@@ -57,7 +56,6 @@ def environment():
 
 @pytest.fixture(scope='session')
 def forks():
-    """A process that runs scripts in forks of itself."""
     paths = [str(ROOT), str(ROOT / 'tools'), os.environ.get('PYTHONPATH', '')]
     environment = os.environ | {'OMP_NUM_THREADS': '1', 'PYTHONPATH': os.pathsep.join(filter(None, paths))}
     command = [sys.executable, str(Path(__file__).with_name('forks.py'))]

@@ -25,7 +25,6 @@ IN_PROCESSES = ['busy']
 
 @pytest.fixture(scope='module')
 def command():
-    """Run the command in this process."""
 
     def run(*arguments):
         with pytest.MonkeyPatch.context() as patch:

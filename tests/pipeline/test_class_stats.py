@@ -327,8 +327,6 @@ class Objects(BaseDataset):
 
 
 class Nothing(BaseDataset):
-    """Images without objects."""
-
     METAINFO = dict(classes=('a', 'b'))
 
     def load_data_list(self):
@@ -339,8 +337,6 @@ class Nothing(BaseDataset):
 
 
 class Unlabelled(BaseDataset):
-    """Images without anything that tells their classes."""
-
     def load_data_list(self):
         return [dict()] * 3
 

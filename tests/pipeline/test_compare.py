@@ -42,7 +42,6 @@ def compared(tmp_path_factory):
 
 @pytest.fixture
 def compare(tool, compared):
-    """Train two configs, unless that has been done."""
 
     def run(out=compared, options=LENGTH, fails=False):
         configs = [CONFIG.format(name) for name in ('ce', 'lovasz-equibatch')]

@@ -53,7 +53,6 @@ def with_loss(config, loss):
 
 
 def detector(name, loss=AP):
-    """Build a small detector with new weights."""
     register_all_modules(init_default_scope=True)
     torch.manual_seed(0)
     config = get_config(f'mmdet::{CONFIGS[name]}').model

@@ -25,7 +25,6 @@ PAPERS = ['loss max-pooling', 'Lovász-Softmax', 'S-measures', 'direct loss', 's
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
-    """The output of both."""
     path = tmp_path_factory.mktemp('reproduced')
     command = [sys.executable, str(ROOT / 'tools' / 'reproduce.py'), *NAMES, '--seeds', '0', '1', '--out', str(path)]
     environment = {**os.environ, 'OMP_NUM_THREADS': '1'}
@@ -191,8 +190,6 @@ def test_free_margins_gain_only_from_longer_steps_and_a_small_lambda_moves_a_min
 
 
 class TestTopkNoise:
-    """The experiment in small; the whole takes minutes."""
-
     def test_labels_stay_in_their_group_and_both_losses_learn(self):
         for noise in (0.0, 0.4, 1.0):
             given, test = topk_noise.generate(0, noise)

@@ -15,7 +15,6 @@ METHODS = ['pos-AP', 'neg-AP', 'hinge-AP', 'per-AP', 'pos-01', 'neg-01', 'hinge-
 
 @pytest.fixture
 def small(monkeypatch):
-    """The experiment with few points, steps and parameters."""
     sizes = dict(N_ITEMS=400, BATCH=100, N_STEPS=30, MEASURE_EVERY=10, LEARNING_RATES=(0.01, 0.1), EPSILONS=(1.0, 10.0))
     for name, value in sizes.items():
         monkeypatch.setattr(direct, name, value)

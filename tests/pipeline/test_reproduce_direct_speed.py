@@ -11,7 +11,6 @@ from benchmarks import peers
 
 @pytest.fixture
 def speed(monkeypatch):
-    """The experiment with few items."""
     for name, value in dict(N_POSITIVES=10, N_NEGATIVES=(20, 40), N_ITEMS=(64, 128)).items():
         monkeypatch.setattr(direct_speed, name, value)
     return direct_speed

@@ -17,19 +17,16 @@ def shrunk(module, monkeypatch, **values):
 
 @pytest.fixture
 def classifiers(monkeypatch):
-    """The experiment with few items and steps."""
     return shrunk(s_classifiers, monkeypatch, N_ITEMS=500, N_STEPS=4, BATCH=100)
 
 
 @pytest.fixture
 def digits(monkeypatch):
-    """The experiment with few epochs of large batches."""
     return shrunk(s_digits, monkeypatch, N_EPOCHS=2, BATCH=600)
 
 
 @pytest.fixture
 def sky(monkeypatch):
-    """The experiment with few epochs, images and factors."""
     module = s_sky
     of_loss = (module.Arm(1e-2), module.Arm(1e-2, module.ALWAYS), module.Arm(1e-2, module.NO_TAU), module.Arm(1.0))
     arms = (module.BASELINE, *of_loss)

@@ -16,7 +16,6 @@ from mmseg_nondecomp.functional import log_elementary_symmetric, smooth_topk_los
 
 @pytest.fixture
 def stability(monkeypatch):
-    """The experiment with few labels and temperatures."""
     module = topk_stability
     monkeypatch.setattr(module, 'N_LABELS', 30)
     monkeypatch.setattr(module, 'ROWS', 3)
@@ -26,7 +25,6 @@ def stability(monkeypatch):
 
 @pytest.fixture
 def speed(monkeypatch):
-    """The experiment with small batches."""
     module = topk_speed
     for name, value in dict(BATCH=4, TABLE_SIZES=(20, 30), SIZES=(20, 40), DEGREES=(1, 2), SIZE_OF_DEGREES=20).items():
         monkeypatch.setattr(module, name, value)

@@ -98,7 +98,6 @@ def loss_of(runner):
 
 
 def logged(runner):
-    """Return the values in the log, {name: values}."""
     [file] = Path(runner.work_dir).glob('*/vis_data/scalars.json')
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     return {name: [line[name] for line in lines if name in line] for line in lines for name in line}

@@ -26,7 +26,6 @@ def of_rank(cls, rank, world_size, monkeypatch, **kwargs):
 
 @pytest.fixture
 def stock():
-    """MMEngine's samplers."""
     return pytest.importorskip('mmengine.dataset')
 
 

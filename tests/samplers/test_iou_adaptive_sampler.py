@@ -118,8 +118,6 @@ class TestChange:
 
 
 class Echo:
-    """The item of an index is its class."""
-
     def __init__(self, data):
         self.data = data
 

@@ -40,7 +40,6 @@ def test_keeps_the_class(index, value):
 
 
 def found(dataset, num_workers):
-    """The index in the pipeline, through a loader."""
     loader = DataLoader(dataset, batch_sampler=[[INDEX]], num_workers=num_workers, collate_fn=list)
     return next(iter(loader))[0]
 

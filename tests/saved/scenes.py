@@ -55,7 +55,6 @@ def called(loss: torch.nn.Module, call: dict[str, torch.Tensor]) -> torch.Tensor
 
 
 def copied(state: Any) -> Any:
-    """Return a state with tensors of its own."""
     if isinstance(state, dict):
         return {name: copied(value) for name, value in state.items()}
     return state.clone() if isinstance(state, torch.Tensor) else state
@@ -87,7 +86,6 @@ class Drawn:
         return dict(inputs=self.images[image], data_samples=self.samples[image])
 
     def get_cat_ids(self, image: int) -> list[int]:
-        """Return the classes of an image."""
         return [0, 1, 2] if image < 2 else [0, 1]
 
 
@@ -117,13 +115,10 @@ def trained(folder: Path, checkpoint: Path | None = None) -> dict[str, Any]:
     from torch.utils.data import DataLoader
 
     class Shown(Hook):
-        """Records the losses."""
-
         def __init__(self) -> None:
             self.losses: list[dict[str, float]] = []
 
         def after_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
-            """Record the losses of an iteration."""
             self.losses.append({name: torch.as_tensor(value).item() for name, value in outputs.items()})
 
     register_all_modules(init_default_scope=True)
@@ -174,13 +169,10 @@ class LabelMaps:
         return 3
 
     def get_data_info(self, image: int) -> dict[str, Any]:
-        """Return the file of an image."""
         return dict(seg_map_path=f'/labels/{image}.png', number=image)
 
 
 class LoadAnnotations:
-    """Transform that creates the label map of an image."""
-
     def __call__(self, info: dict[str, Any]) -> dict[str, Any]:
         """Draw two classes in each image, with some ignored pixels."""
         labels = np.full((8, 8), 255, np.uint8)

@@ -32,7 +32,6 @@ def _mmseg_scope():
 
 
 def settings(**test_cfg):
-    """The model of LongTailShapes."""
     cfg = Config.fromfile(ROOT / 'configs/_base_/models/tiny_unet.py').model
     cfg.test_cfg = dict(mode='slide', crop_size=(32, 32), stride=(24, 24)) | test_cfg
     return cfg
@@ -44,7 +43,6 @@ def build(cfg):
 
 
 def pair(cfg):
-    """A model and the same, tiled."""
     stock = build(copy.deepcopy(cfg))
     tiled = build(ConfigDict(cfg, type='TiledSegmentor', segmentor=cfg.type))
     tiled.load_state_dict(stock.state_dict())

@@ -16,7 +16,6 @@ FILL = 255
 
 
 def image(channels: int | None = 3) -> np.ndarray:
-    """Pixels that are numbered, in each channel."""
     pixels = np.arange(HEIGHT * WIDTH, dtype=np.uint8).reshape(HEIGHT, WIDTH)
     return pixels if channels is None else pixels[..., None].repeat(channels, 2)
 

@@ -120,7 +120,6 @@ class TestLock:
 class TestLeftovers:
     @pytest.fixture
     def leave(self, tmp_path):
-        """Leave a file or a folder of some age."""
 
         def make(name, seconds=0, is_folder=False):
             path = tmp_path / name

@@ -71,8 +71,6 @@ class Points(Dataset):
 
 
 class Features(torch.nn.Module):
-    """A backbone that hands on what it is given."""
-
     def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor]:
         return (inputs,)
 

@@ -177,7 +177,6 @@ def test_classes_of_cifar100_are_numbered_as_in_mmpretrain():
 
 @pytest.fixture
 def imagenet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four classes in the folders of ImageNet."""
     rng = np.random.default_rng(0)
     for split, n in (('train', N_PER_CLASS + 3), ('val', 1)):
         for cls in range(4):

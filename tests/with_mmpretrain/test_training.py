@@ -53,7 +53,6 @@ def config(folder, model):
 
 
 def train(cfg, folder):
-    """Train and return the lines of the log."""
     cfg.dump(folder / 'config.py')
     command = [sys.executable, 'tools/train.py', str(folder / 'config.py'), '--work-dir', str(folder / 'run')]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600, check=False)

@@ -236,7 +236,6 @@ each_mass = pytest.mark.parametrize('kind', MASSES)
 
 
 def masses(kind, n, seed=0):
-    """Return foreground and background, float64 of shape [n]."""
     return MASSES[kind](np.random.default_rng(seed), n).astype(float)
 
 

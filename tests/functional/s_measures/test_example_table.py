@@ -39,7 +39,6 @@ def step(table, epsilon=EPSILON, w=W, eta_tau=ETA_TAU, **how):
 
 
 def values(table, *ids):
-    """τ and λ of examples, of the first query."""
     rows = [table.rows[key] for key in ids]
     return table.values[rows, 0, 0].tolist(), table.values[rows, 0, 1].tolist()
 

@@ -217,8 +217,6 @@ class TestRates:
 
 
 class TestAscent:
-    """As `testLagrangeMultiplierUpdateDirection` of global_objectives."""
-
     def learnt(self):
         state = with_call(started(3), items(3))
         state.count(PROBLEM)

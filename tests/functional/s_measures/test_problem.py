@@ -31,7 +31,6 @@ def row(*values):
 
 
 def cost(problem, epsilon, a, b, r=R):
-    """The objective: the Lagrangian with a multiplier of 0."""
     w_a, w_b = problem.weights(torch.zeros(1, len(problem.cost)).double(), r)
     return problem.cost + problem.cost_epsilon * epsilon - w_a * a + w_b * b
 

@@ -100,8 +100,6 @@ def of_call(pred, target, weight=None, ignore_index=None, zero_is_class=False):
 
 
 class Read(NamedTuple):
-    """Scores, positives and negatives of each query, [Q, n]."""
-
     scores: torch.Tensor
     positive: torch.Tensor
     negative: torch.Tensor
@@ -150,7 +148,6 @@ each_kind = pytest.mark.parametrize('kind', KINDS)
 
 
 def call(kind, n=9):
-    """Three classes; the first item does not count."""
     pred = torch.randn(n, 3, generator=generator(), dtype=torch.float64)
     ignored = torch.arange(n) == 0
     target = torch.arange(n) % 4
@@ -205,8 +202,6 @@ class TestSums:
 
 
 class TestMeasures:
-    """The logged measure is that of the scores themselves."""
-
     @staticmethod
     def of(measure, scores, labels, beta=1.0):
         items = of_call(torch.tensor(scores, dtype=torch.float64).unsqueeze(1), torch.tensor(labels))
