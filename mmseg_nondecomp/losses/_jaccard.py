@@ -66,7 +66,7 @@ class JaccardLoss(SetLoss):
         else:
             target = inputs.target.argmax(1) if inputs.is_soft else inputs.target
             decided, target, mass = (t.reshape(1, -1) for t in (inputs.scores.max(1).indices, target, inputs.mass))
-            counts = jaccard_counts(decided, target, mass, inputs.n_classes)[0]
+            counts = jaccard_counts(decided, target, mass, inputs.n_classes)[0].double()
         return {'miou': mean_jaccard(self.reduce(counts))}
 
     def _decides_each_class(self, inputs: Inputs) -> bool:
