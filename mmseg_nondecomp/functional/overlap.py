@@ -39,6 +39,14 @@ from mmseg_nondecomp.functional._inputs import (
 )
 
 
+def check_weights_of_errors(alpha: float, beta: float) -> None:
+    """Raise unless the weights are numbers from 0 on, not both 0."""
+    check_number('alpha', alpha, '[0, inf)')
+    check_number('beta', beta, '[0, inf)')
+    if alpha == beta == 0:
+        raise ValueError('Parameters `alpha` and `beta` should not both be 0: no error would count. Found 0 and 0.')
+
+
 def soft_iou(
     probs: Tensor,
     target: Tensor,
@@ -85,14 +93,6 @@ class SoftSums(NamedTuple):
     union: Tensor
     foreground: Tensor
     mass: Tensor
-
-
-def check_weights_of_errors(alpha: float, beta: float) -> None:
-    """Raise unless the weights are numbers from 0 on, not both 0."""
-    check_number('alpha', alpha, '[0, inf)')
-    check_number('beta', beta, '[0, inf)')
-    if alpha == beta == 0:
-        raise ValueError('Parameters `alpha` and `beta` should not both be 0: no error would count. Found 0 and 0.')
 
 
 def losses_of_sums(sums: SoftSums, alpha: float = 1.0, beta: float = 1.0) -> ClassLosses:
