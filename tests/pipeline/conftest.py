@@ -83,7 +83,8 @@ def tool(command_of, environment, request, tmp_path_factory):
             call = dict(words=command[1:], cwd=str(ROOT), environment=environment(), output=str(output))
             forks.stdin.write(json.dumps(call) + '\n')
             forks.stdin.flush()
-            code = int(forks.stdout.readline())
+            answer = next(line for line in forks.stdout if line.startswith('exit '))  # OneDL prints, too
+            code = int(answer.split()[1])
         printed = output.read_text()
         assert (code != 0) == fails, printed[-6000:]
         return printed

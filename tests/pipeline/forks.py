@@ -1,7 +1,7 @@
 """Run scripts of tools/ in forks of one process that has imported MMSegmentation, which saves the seconds of an import.
 
 Each line of standard input is a JSON object with the words of a command, a working directory, the environment and a
-file for the output. Each line of standard output is the exit code.
+file for the output. The answer on standard output is a line with ``exit`` and the exit code.
 """
 
 import gc
@@ -66,7 +66,7 @@ def main():
         pid = os.fork()
         if pid == 0:
             run(**json.loads(line))
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        print('exit', os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
 
 
 if __name__ == '__main__':
