@@ -72,7 +72,7 @@ def _parts(dataset: Any, times: int, first: int) -> Iterator[tuple[Any, int, int
         yield from _parts(dataset._dataset, times, first)
     elif names & {'ClassBalancedDataset', 'Subset'}:
         raise TypeError(
-            f'{type(dataset).__name__} hands on indices without their class. Give the sampler the data set inside it.'
+            f'{type(dataset).__name__} passes indices on without their class. Give the sampler the data set inside it.'
         )
     else:
         yield dataset, times, first

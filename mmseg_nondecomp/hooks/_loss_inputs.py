@@ -56,8 +56,8 @@ class LossInputsHook(Hook):
         """Raise RuntimeError if the loss was not called since the last check."""
         if not self._is_called:
             raise RuntimeError(
-                f'{type(self).__name__} heard nothing: `{self.head_name}` ({type(self.head).__name__}) does not hand '
-                'its logits to its loss in training.'
+                f'{type(self).__name__} received no logits: `{self.head_name}` ({type(self.head).__name__}) does not '
+                'pass its logits to its loss in training.'
             )
         self._is_called = False
 

@@ -55,7 +55,7 @@ class SmoothTopKAccuracy(UnitMetric):
             preds, target, self.num_classes, self.k, self.tau, self.ignore_index
         )
         self.total = self.total + total
-        self.count = self.count.long() + count  # whatever the type after `set_dtype`
+        self.count = self.count.long() + count  # `set_dtype` may have changed its type
         self.update_dtype(preds)
 
     def compute(self) -> Tensor:

@@ -105,7 +105,7 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         if self.position >= PATIENCE and not self._has_iou and self.uniform < 1:
             self._has_iou = True
             warnings.warn(
-                'IoUAdaptiveSampler has not been told any IoU yet, so all classes are equally likely. Add '
+                'IoUAdaptiveSampler has not received any IoU yet, so all classes are equally likely. Add '
                 "`custom_hooks = [dict(type='TrainIoUHook')]` to the config.",
                 stacklevel=2,
             )

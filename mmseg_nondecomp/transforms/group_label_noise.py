@@ -51,7 +51,7 @@ class GroupLabelNoise(BaseTransform):
         group = self._group_of[self._label(results)]
         if 'sample_idx' not in results:
             raise ValueError(
-                f'GroupLabelNoise tells images apart by `sample_idx`, as data sets of MMEngine give it. '
+                'GroupLabelNoise identifies images by `sample_idx`, which the data sets of MMEngine provide. '
                 f'Found {sorted(results)}.'
             )
         rng = np.random.Generator(np.random.PCG64([self.seed, int(results['sample_idx'])]))

@@ -92,7 +92,7 @@ def test_a_loss_that_is_not_called_is_an_error_with_hook_and_head():
     hook = listening(decode_head)
     train_on_zeros(decode_head)
     hook.check_called()
-    with pytest.raises(RuntimeError, match=r'SomeHook heard nothing: `decode_head` \(FCNHead\) does not hand'):
+    with pytest.raises(RuntimeError, match=r'SomeHook received no logits: `decode_head` \(FCNHead\) does not pass'):
         hook.check_called()
 
 

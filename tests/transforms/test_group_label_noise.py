@@ -108,7 +108,7 @@ def test_labels_that_are_not_one_class_are_refused(label):
     [
         (dict(gt_label=-1, sample_idx=0), '`gt_label` should be from 0 to 7'),
         (dict(gt_label=8, sample_idx=0), '`gt_label` should be from 0 to 7'),
-        (dict(gt_label=0), 'tells images apart by `sample_idx`'),
+        (dict(gt_label=0), 'identifies images by `sample_idx`'),
     ],
     ids=str,
 )
