@@ -6,6 +6,7 @@
 import copy
 import inspect
 import pickle
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -184,6 +185,26 @@ def copies_are_equal_and_independent(case: Case) -> None:
         assert_same(copied.compute(), case.seen([first, second]).compute())
         copied.reset()
         assert_same(metric.compute(), case.seen([first]).compute())
+
+
+@check
+def can_be_scripted(case: Case) -> None:
+    for metric in (case.build(), case.seen(case.batches(torch.float32)[:2])):
+        with warnings.catch_warnings():
+            warnings.simplefilter('ignore', DeprecationWarning)  # since torch 2.9
+            for module in (metric, _Model(metric)):
+                torch.jit.script(module)
+
+
+class _Model(torch.nn.Module):
+    """Holds a metric next to its layers."""
+
+    def __init__(self, metric: Metric) -> None:
+        super().__init__()
+        self.layer, self.metric = torch.nn.Linear(2, 2), metric
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)
 
 
 @check

@@ -23,6 +23,7 @@ class UnitMetric(Metric):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        self.checked: dict[Any, int] = {}  # number of calls whose values were checked, as `read_inputs` counts them
         self.add_state('of_doubles', torch.zeros((), dtype=torch.long), dist_reduce_fx='max')
 
     def plot(self, val: Any = None, ax: Any = None) -> Any:

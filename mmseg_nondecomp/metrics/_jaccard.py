@@ -7,7 +7,8 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional._inputs import Classes
 from mmseg_nondecomp.metrics._base import UnitMetric
-from mmseg_nondecomp.metrics.functional._jaccard import check_jaccard_arguments, jaccard_average
+from mmseg_nondecomp.metrics.functional._inputs import layout_of
+from mmseg_nondecomp.metrics.functional._jaccard import check_averaging, jaccard_average
 
 
 class JaccardMetric(UnitMetric):
@@ -24,13 +25,16 @@ class JaccardMetric(UnitMetric):
         classes: Classes = 'seen',
         average: str | None = 'macro',
         ignore_index: int | None = None,
+        mode: str | None = None,
+        from_logits: bool | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_jaccard_arguments(num_classes, classes, average, ignore_index)
+        self.layout = layout_of(num_classes, mode, from_logits, ignore_index, self.checked)
+        check_averaging(num_classes, classes, average)
         self.num_classes, self.classes = num_classes, classes
         self.average, self.ignore_index = average, ignore_index
-        self.add_settings_state(ignore_index=ignore_index)
+        self.add_settings_state(ignore_index=ignore_index, mode=self.layout.mode, from_logits=from_logits)
         for name, shape in (('decided', (num_classes,)), *self.sums_of_pixels().items()):
             self.add_state(name, torch.zeros(shape, dtype=torch.float64), dist_reduce_fx='sum')
 

@@ -21,11 +21,13 @@ class DirectAveragePrecision(UnitMetric):
     As input to ``forward`` and ``update`` the metric accepts:
 
     - ``preds``: scores, of shape [N, C, *]; of a single class, [N, \*] will do.
-    - ``target``: 1 for positives and 0 for negatives, or soft labels, of the shape of ``preds``; or class indices, of
-      shape [N, \*], one-vs-rest. Of a single class, labels are 0 and 1 and 1 is the class.
+    - ``target``: 1 for positives and 0 for negatives, or soft labels, positive above 0.5, of the shape of ``preds``; or
+      class indices, of shape [N, \*] or [N, 1, \*], one-vs-rest. Of a single class, labels are 0 and 1 and 1 is the
+      class.
 
     All scores are kept, or with ``bins`` their histogram, which does not grow: 1 MB a class for 65 536 bins. Scores in
-    one bin are ties; the gradient is that of the exact scores.
+    one bin are ties: with few items, or with scores of a narrow range, the value can be off by 0.1 and more; keep the
+    scores there. The gradient is that of the exact scores.
 
     Args:
         num_classes: The number of classes; ``None``, as 1, for one ranking.
@@ -48,8 +50,8 @@ class DirectAveragePrecision(UnitMetric):
 
     is_differentiable = True
 
-    scores: list[Tensor] | Tensor
-    labels: list[Tensor] | Tensor
+    scores: list[Tensor]
+    labels: list[Tensor]
     counts: Tensor
 
     def __init__(
@@ -73,6 +75,7 @@ class DirectAveragePrecision(UnitMetric):
         self.add_state('scores', [], dist_reduce_fx='cat')
         self.add_state('labels', [], dist_reduce_fx='cat')
 
+    @torch.jit.unused
     def forward(self, preds: Tensor, target: Tensor) -> Tensor:
         """Return the value of a batch, and add the batch to those before it."""
         value = super().forward(preds, target)
@@ -88,8 +91,8 @@ class DirectAveragePrecision(UnitMetric):
         if self.bins is None:
             scores = scores if torch.is_grad_enabled() else scores.detach()
             labels = is_positive.float().masked_fill_(~valid, -1)
-            self.scores += [scores.flatten()]  # type: ignore[operator]
-            self.labels += [labels.flatten()]  # type: ignore[operator]
+            self.scores += [scores.flatten()]
+            self.labels += [labels.flatten()]
             self.update_dtype(preds)
         else:
             counts = functional.counts_of(scores, is_positive, valid, self.bins)
@@ -105,4 +108,4 @@ class DirectAveragePrecision(UnitMetric):
         return functional.mean_of_scores(scores, labels == 1, labels >= 0, self.epsilon, self.mode)
 
     def _rankings(self, preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        return functional.class_rankings(preds, target, self.num_classes, self.ignore_index)
+        return functional.class_rankings(preds, target, self.num_classes, self.ignore_index, self.checked)

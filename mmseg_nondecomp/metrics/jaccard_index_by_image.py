@@ -8,6 +8,7 @@ from torchmetrics.utilities.data import dim_zero_cat
 
 from mmseg_nondecomp.metrics._base import UnitMetric
 from mmseg_nondecomp.metrics.functional import _image_jaccard as functional
+from mmseg_nondecomp.metrics.functional._inputs import layout_of
 
 
 class JaccardIndexByImage(UnitMetric):
@@ -29,13 +30,20 @@ class JaccardIndexByImage(UnitMetric):
     As input to ``forward`` and ``update`` the metric accepts:
 
     - ``preds``: scores of shape [N, C, *], of which the highest decides, or decided classes, integers of shape [N, *].
-    - ``target``: class indices, of shape [N, *].
+    - ``target``: class indices, of shape [N, *] or [N, 1, *], or one-hot labels, of shape [N, C, *].
+
+    The first dimension is that of the images, also of a single one: classes of shape [H, W] are H images of W pixels,
+    and those of one dimension are a single image.
 
     Args:
         num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
         ignore_index: The label of the pixels to ignore. By default 255, where it cannot be a class. A class that is
             ignored counts in no average.
         worst: The share of the images in ``worst``, in (0, 1].
+        mode: As in :class:`LovaszJaccardIndex`. With ``'multilabel'`` a probability above 0.5 decides for a class,
+            and images without a true or decided class do not count.
+        from_logits: As in :class:`LovaszJaccardIndex`. It matters for a single class and several labels: logits that
+            may all lie in [0, 1] need ``True``.
         kwargs: The arguments of any torchmetrics metric.
 
     Example:
@@ -48,21 +56,30 @@ class JaccardIndexByImage(UnitMetric):
 
     is_differentiable = False
 
-    counts: list[Tensor] | Tensor
+    counts: list[Tensor]
     batches: Tensor
 
-    def __init__(self, num_classes: int, ignore_index: int | None = None, worst: float = 0.05, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        num_classes: int,
+        ignore_index: int | None = None,
+        worst: float = 0.05,
+        mode: str | None = None,
+        from_logits: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
-        functional.check_settings(num_classes, ignore_index, worst)
+        self.layout = layout_of(num_classes, mode, from_logits, ignore_index, self.checked)
+        functional.check_worst(worst)
         self.num_classes, self.ignore_index, self.worst = num_classes, ignore_index, worst
-        self.add_settings_state(ignore_index=ignore_index)
+        self.add_settings_state(ignore_index=ignore_index, mode=self.layout.mode, from_logits=from_logits)
         self.add_state('counts', [], dist_reduce_fx='cat')
         self.add_state('batches', torch.zeros(2, dtype=torch.float64), dist_reduce_fx='sum')
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add the images of one batch."""
-        counts, batch = functional.counts_of_images(preds, target, self.num_classes, self.ignore_index)
-        self.counts += [counts.flatten().float()]  # type: ignore[operator]
+        counts, batch = functional.counts_of_images(preds, target, self.layout)
+        self.counts += [counts.flatten().float()]
         self.batches = self.batches + batch
 
     def compute(self) -> dict[str, Tensor]:

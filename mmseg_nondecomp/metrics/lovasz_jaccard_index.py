@@ -24,8 +24,9 @@ class LovaszJaccardIndex(JaccardMetric):
     As input to ``forward`` and ``update`` the metric accepts:
 
     - ``preds``: probabilities, or logits (then softmax is applied, sigmoid to a single class), of shape [N, C, *]; or
-      decided classes, integers of shape [N, *].
-    - ``target``: class indices, of shape [N, *], or soft labels, of shape [N, C, *].
+      decided classes, integers of shape [N, *]. Scores of a single class may have no channel.
+    - ``target``: class indices, of shape [N, *] or [N, 1, *]; or one-hot or soft labels, of shape [N, C, *], which add
+      up to 1 over the classes. Of a single class, labels are 0 and 1, or shares between them.
 
     Args:
         num_classes: The number of classes; with 1, labels are 0 and 1, and 1 is the class.
@@ -35,6 +36,12 @@ class LovaszJaccardIndex(JaccardMetric):
         ignore_index: The label of the pixels to ignore. By default 255, where it cannot be a class. A class that is
             ignored counts only if ``classes`` lists it.
         bins: The resolution of the errors.
+        mode: ``'multiclass'``, ``'binary'`` for a single class, or ``'multilabel'``: each channel decides by itself,
+            with a sigmoid of logits and targets in [0, 1], or decisions of 0 and 1, of shape [N, C, *]. By default the
+            number of classes decides between the first two.
+        from_logits: Whether scores are logits. By default they are if one of the batch is outside of [0, 1] by more
+            than 0.001, the error of interpolated probabilities: logits that may all lie in [0, 1] need ``True``. With
+            ``False``, scores outside are refused.
         kwargs: The arguments of any torchmetrics metric.
 
     Example:
@@ -57,11 +64,13 @@ class LovaszJaccardIndex(JaccardMetric):
         average: str | None = 'macro',
         ignore_index: int | None = None,
         bins: int = 1024,
+        mode: str | None = None,
+        from_logits: bool | None = None,
         **kwargs: Any,
     ) -> None:
         check_integer('bins', bins, lowest=1)
         self.bins = bins
-        super().__init__(num_classes, classes, average, ignore_index, **kwargs)
+        super().__init__(num_classes, classes, average, ignore_index, mode, from_logits, **kwargs)
 
     def sums_of_pixels(self) -> dict[str, tuple[int, ...]]:
         """Return the names and shapes of the sums in each bin."""
@@ -70,7 +79,7 @@ class LovaszJaccardIndex(JaccardMetric):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch to the histogram."""
-        self.add(preds, lovasz_sums(preds, target, self.num_classes, self.ignore_index, self.bins))
+        self.add(preds, lovasz_sums(preds, target, self.layout, self.bins))
 
     def compute(self) -> Tensor:
         """Return the index of all updates."""

@@ -19,7 +19,7 @@ class SmoothTopKAccuracy(UnitMetric):
     As input to ``forward`` and ``update`` the metric accepts:
 
     - ``preds``: scores of shape [N, C, *], not probabilities: the temperature belongs to the scores that were trained.
-    - ``target``: class indices of shape [N, *], or soft labels of shape [N, C, *].
+    - ``target``: class indices of shape [N, *] or [N, 1, *], or soft labels of shape [N, C, *], which add up to 1.
 
     Args:
         num_classes: The number of classes.
@@ -52,7 +52,7 @@ class SmoothTopKAccuracy(UnitMetric):
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add the probabilities of a batch."""
         total, count = functional.sum_of_probabilities(
-            preds, target, self.num_classes, self.k, self.tau, self.ignore_index
+            preds, target, self.num_classes, self.k, self.tau, self.ignore_index, self.checked
         )
         self.total = self.total + total
         self.count = self.count.long() + count  # `set_dtype` may have changed its type

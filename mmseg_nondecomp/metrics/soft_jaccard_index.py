@@ -28,7 +28,7 @@ class SoftJaccardIndex(JaccardMetric):
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add a batch to the intersections and unions."""
-        self.add(preds, soft_index_sums(preds, target, self.num_classes, self.ignore_index))
+        self.add(preds, soft_index_sums(preds, target, self.layout))
 
     def compute(self) -> Tensor:
         """Return the index of all updates."""

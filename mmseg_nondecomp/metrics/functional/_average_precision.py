@@ -1,22 +1,23 @@
 """Average precision of scores, with the gradient of direct loss minimisation."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional._averaging import average_precisions, count_scores
 from mmseg_nondecomp.functional._inputs import (
-    IGNORED_BY_DEFAULT,
-    at_least_float32,
-    can_be_read,
+    Reading,
     check_bins,
-    check_floating_point,
     check_ignore_index,
     check_integer,
     check_number,
     check_option,
+    check_tensor,
     read_inputs,
 )
 from mmseg_nondecomp.functional.direct.average_precision import direct_ap_losses
+from mmseg_nondecomp.metrics.functional._inputs import checked_by_functions
 
 
 def direct_average_precision(
@@ -57,23 +58,25 @@ def check_settings(
 
 
 def class_rankings(
-    preds: Tensor, target: Tensor, num_classes: int | None, ignore_index: int | None
+    preds: Tensor,
+    target: Tensor,
+    num_classes: int | None,
+    ignore_index: int | None,
+    checked: dict[Any, int] = checked_by_functions,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return scores of items for each class, whether these are positives, and whether they count, of shape [n, C]."""
-    scores, target = _of_one_class(preds, target) if num_classes in (None, 1) else (preds, target)
+    check_tensor('preds', preds)
+    check_tensor('target', target)
     n_classes = num_classes or 1
-    if scores.dim() < 2 or scores.shape[1] != n_classes:
-        raise ValueError(
-            f'Parameter `preds` should hold scores of shape [N, {n_classes}, *]. '
-            f'Found {preds.dtype} of shape {tuple(preds.shape)}.'
-        )
-    if target.shape == scores.shape:
-        is_positive, valid = map(_rows, _of_each_class(scores, target, ignore_index))
-    else:
-        inputs = read_inputs(scores, target, None, ignore_index, name='preds')
-        is_positive = inputs.target.reshape(-1, 1) == torch.arange(n_classes, device=target.device)
-        valid = inputs.valid.reshape(-1, 1).expand_as(is_positive)
-    return _rows(at_least_float32(scores)), is_positive, valid
+    _check_shapes(preds, target, n_classes)
+    if n_classes > 1 and target.shape == preds.shape:  # each label counts or is ignored by itself
+        preds, target = _rows(preds).flatten(), _rows(target).flatten()
+    reading = Reading('binary' if n_classes == 1 or preds.dim() == 1 else 'multiclass')
+    inputs = read_inputs(preds, target, None, ignore_index, reading, 'preds', checked)
+    is_positive = inputs.one_hot() > 0.5 if inputs.is_soft else inputs.one_hot()
+    parts = inputs.scores, is_positive, inputs.valid.unsqueeze(1).expand_as(is_positive)
+    scores, is_positive, valid = (_rows(part).reshape(-1, n_classes) for part in parts)
+    return scores, is_positive, valid
 
 
 def mean_of_scores(scores: Tensor, is_positive: Tensor, valid: Tensor, epsilon: float, mode: str) -> Tensor:
@@ -102,29 +105,20 @@ def with_gradient_of_scores(
     return value + (exact - exact.detach()).to(value.dtype)
 
 
-def _of_each_class(scores: Tensor, target: Tensor, ignore_index: int | None) -> tuple[Tensor, Tensor]:
-    """Return whether labels are positive, and whether they count, of the shape of the scores [N, C, *]."""
-    check_floating_point('preds', scores)
-    valid = target != (IGNORED_BY_DEFAULT if ignore_index is None else ignore_index)
-    if can_be_read(target):
-        wrong = valid & ~((target >= 0) & (target <= 1))
-        if wrong.any():
+def _check_shapes(preds: Tensor, target: Tensor, n_classes: int) -> None:
+    """Raise ValueError if predictions are not those of the classes."""
+    shape = tuple(preds.shape)
+    if n_classes > 1:
+        if shape[1:2] != (n_classes,):
             raise ValueError(
-                'Parameter `target` should hold 0 and 1, soft labels in [0, 1] or the ignored label. '
-                f'Found {target[wrong][0].item()}.'
+                f'Parameter `preds` should hold scores of shape [N, {n_classes}, *]. '
+                f'Found {preds.dtype} of shape {shape}.'
             )
-    return valid & (target > 0.5), valid
-
-
-def _of_one_class(preds: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """Return scores and labels of a single class, of shape [N, 1]."""
-    is_single = preds.dim() > 1 and preds.shape[1] == 1 and (preds.shape[0], *preds.shape[2:]) == target.shape
-    if preds.shape != target.shape and not is_single:
+    elif shape[1:2] not in ((), (1,)) and target.shape not in (shape, (shape[0], 1, *shape[1:])):
         raise ValueError(
             'Parameter `preds` should be of the shape of `target`, or [N, 1, *] for [N, *], or `num_classes` be given. '
-            f'Found {preds.dtype} of shape {tuple(preds.shape)} for {tuple(target.shape)}.'
+            f'Found {preds.dtype} of shape {shape} for {tuple(target.shape)}.'
         )
-    return preds.reshape(-1, 1), target.reshape(-1, 1)
 
 
 def _mean_of_present(values: Tensor, present: Tensor) -> Tensor:

@@ -7,13 +7,19 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional._averaging import jaccard_counts, mean_jaccard
-from mmseg_nondecomp.functional._inputs import check_ignore_index, check_integer, check_number
-from mmseg_nondecomp.metrics.functional._inputs import decided_inputs
+from mmseg_nondecomp.functional._inputs import check_number
+from mmseg_nondecomp.metrics.functional._inputs import Layout, decided_inputs, layout_of
 from mmseg_nondecomp.metrics.functional._jaccard import is_ignored_class
 
 
 def jaccard_index_by_image(
-    preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None = None, worst: float = 0.05
+    preds: Tensor,
+    target: Tensor,
+    num_classes: int,
+    ignore_index: int | None = None,
+    worst: float = 0.05,
+    mode: str | None = None,
+    from_logits: bool | None = None,
 ) -> dict[str, Tensor]:
     """Compute five averages of the Jaccard index of the same decisions.
 
@@ -26,29 +32,32 @@ def jaccard_index_by_image(
         >>> {name: round(value.item(), 3) for name, value in values.items()}
         {'image': 0.479, 'class': 0.479, 'dataset': 0.583, 'batch': 0.583, 'worst': 0.375}
     """
-    check_settings(num_classes, ignore_index, worst)
-    return averages(*counts_of_images(preds, target, num_classes, ignore_index), worst)
+    layout = layout_of(num_classes, mode, from_logits, ignore_index)
+    check_worst(worst)
+    return averages(*counts_of_images(preds, target, layout), worst)
 
 
-def check_settings(num_classes: int, ignore_index: int | None, worst: float) -> None:
-    check_integer('num_classes', num_classes, lowest=1)
-    check_ignore_index(ignore_index)
+def check_worst(worst: float) -> None:
+    """Raise unless this is a share of the images."""
     check_number('worst', worst, '(0, 1]')
 
 
-def counts_of_images(
-    preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None
-) -> tuple[Tensor, Tensor]:
+def counts_of_images(preds: Tensor, target: Tensor, layout: Layout) -> tuple[Tensor, Tensor]:
     """Return intersections and unions of each image [N, 2, C]; and the index of the batch, and 1 if it has one."""
-    if target.is_floating_point():
-        raise TypeError(f'Parameter `target` should hold class indices. Found {target.dtype}.')
-    decided, label, mass = decided_inputs(preds, target, num_classes, ignore_index)
-    counts = jaccard_counts(decided, label, mass, num_classes)
+    num_classes, ignore_index = layout.num_classes, layout.ignore_index
+    decided, label, mass = decided_inputs(preds, target, layout)
+    if layout.mode == 'multilabel':
+        parts = (decided & label, decided | label, label)
+        hit, union, true = ((part * mass.unsqueeze(1)).sum(2) for part in parts)
+        counts, is_true = torch.stack([hit, union], 1), true.sum(0) > 0
+    else:
+        counts = jaccard_counts(decided, label, mass, num_classes)
+        true = mass.new_zeros(num_classes + 1).scatter_add_(0, label.flatten(), mass.flatten())
+        is_true = true[:-1] > 0
     if is_ignored_class(num_classes, ignore_index):
         counts[:, :, ignore_index] = 0
-    true = mass.new_zeros(num_classes + 1).scatter_add_(0, label.flatten(), mass.flatten())
     # Only classes that are true in the batch count in its average.
-    index = mean_jaccard(counts.sum(0) * (true[:-1] > 0))
+    index = mean_jaccard(counts.sum(0) * is_true)
     return counts, torch.stack([index.nan_to_num(), (~index.isnan()).double()])
 
 

@@ -3,11 +3,18 @@
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional._inputs import Classes, Inputs, check_classes, check_ignore_index, check_integer
+from mmseg_nondecomp.functional._inputs import Classes, Inputs, check_classes, check_integer
 from mmseg_nondecomp.functional.lovasz.extension import shares_of_bins
 from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityBins, error_histogram, loss_of_bins
 from mmseg_nondecomp.functional.overlap import SoftSums, losses_of_sums, soft_sums
-from mmseg_nondecomp.metrics.functional._inputs import decided_classes, probability_inputs, value_dtype
+from mmseg_nondecomp.metrics.functional._inputs import (
+    Layout,
+    decided_classes,
+    is_decided,
+    layout_of,
+    probability_inputs,
+    value_dtype,
+)
 
 
 def lovasz_jaccard_index(
@@ -18,6 +25,8 @@ def lovasz_jaccard_index(
     average: str | None = 'macro',
     ignore_index: int | None = None,
     bins: int = 1024,
+    mode: str | None = None,
+    from_logits: bool | None = None,
 ) -> Tensor:
     """Compute one minus the Lovász-Softmax loss of all pixels, averaged over classes, or of each class [C].
 
@@ -28,20 +37,19 @@ def lovasz_jaccard_index(
         >>> lovasz_jaccard_index(probs, torch.tensor([0, 1, 1]), num_classes=2)
         tensor(0.5667)
     """
-    check_jaccard_arguments(num_classes, classes, average, ignore_index)
+    layout = layout_of(num_classes, mode, from_logits, ignore_index)
+    check_averaging(num_classes, classes, average)
     check_integer('bins', bins, lowest=1)
-    state = lovasz_sums(preds, target, num_classes, ignore_index, bins)
+    state = lovasz_sums(preds, target, layout, bins)
     index = lovasz_index(state['mass'], state['errors'])
     return jaccard_average(*index, state['decided'], classes, average, ignore_index).to(value_dtype(preds))
 
 
-def lovasz_sums(
-    preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None, bins: int
-) -> dict[str, Tensor]:
+def lovasz_sums(preds: Tensor, target: Tensor, layout: Layout, bins: int) -> dict[str, Tensor]:
     """Return mass and sum of errors in each bin [C, 2, T], and the number of pixels decided for each class [C]."""
-    inputs = probability_inputs(preds, target, num_classes, ignore_index)
+    inputs = probability_inputs(preds, target, layout)
     mass, errors = error_histogram(inputs, ProbabilityBins(bins), per_image=False)
-    return {'mass': mass[0], 'errors': errors[0], 'decided': count_decided(preds, inputs)}
+    return {'mass': mass[0], 'errors': errors[0], 'decided': count_decided(preds, inputs, layout)}
 
 
 def lovasz_index(mass: Tensor, errors: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,6 +65,8 @@ def soft_jaccard_index(
     classes: Classes = 'seen',
     average: str | None = 'macro',
     ignore_index: int | None = None,
+    mode: str | None = None,
+    from_logits: bool | None = None,
 ) -> Tensor:
     """Compute the ratio of soft intersection and soft union of all pixels, averaged over classes, or of each class [C].
 
@@ -67,17 +77,18 @@ def soft_jaccard_index(
         >>> soft_jaccard_index(probs, torch.tensor([0, 1, 1]), num_classes=2)
         tensor(0.4605)
     """
-    check_jaccard_arguments(num_classes, classes, average, ignore_index)
-    state = soft_index_sums(preds, target, num_classes, ignore_index)
+    layout = layout_of(num_classes, mode, from_logits, ignore_index)
+    check_averaging(num_classes, classes, average)
+    state = soft_index_sums(preds, target, layout)
     index = soft_index(state['sums'])
     return jaccard_average(*index, state['decided'], classes, average, ignore_index).to(value_dtype(preds))
 
 
-def soft_index_sums(preds: Tensor, target: Tensor, num_classes: int, ignore_index: int | None) -> dict[str, Tensor]:
+def soft_index_sums(preds: Tensor, target: Tensor, layout: Layout) -> dict[str, Tensor]:
     """Return the `SoftSums` of each class [C, 4], and the number of pixels decided for it [C]."""
-    inputs = probability_inputs(preds, target, num_classes, ignore_index)
+    inputs = probability_inputs(preds, target, layout)
     sums = torch.stack(soft_sums(inputs, per_image=False), 2)[0]
-    return {'sums': sums, 'decided': count_decided(preds, inputs)}
+    return {'sums': sums, 'decided': count_decided(preds, inputs, layout)}
 
 
 def soft_index(sums: Tensor) -> tuple[Tensor, Tensor]:
@@ -86,9 +97,8 @@ def soft_index(sums: Tensor) -> tuple[Tensor, Tensor]:
     return 1 - losses[0], present[0]
 
 
-def check_jaccard_arguments(num_classes: int, classes: Classes, average: str | None, ignore_index: int | None) -> None:
-    """Raise unless these are arguments of a Jaccard index."""
-    check_integer('num_classes', num_classes, lowest=1)
+def check_averaging(num_classes: int, classes: Classes, average: str | None) -> None:
+    """Raise unless these are arguments of an average over classes."""
     if classes != 'seen':
         check_classes(classes)
     if not isinstance(classes, str) and max(classes) >= num_classes:
@@ -97,11 +107,12 @@ def check_jaccard_arguments(num_classes: int, classes: Classes, average: str | N
         )
     if average not in ('macro', 'none', None):
         raise ValueError(f"Parameter `average` should be 'macro' or None. Found {average!r}.")
-    check_ignore_index(ignore_index)
 
 
-def count_decided(preds: Tensor, inputs: Inputs) -> Tensor:
+def count_decided(preds: Tensor, inputs: Inputs, layout: Layout) -> Tensor:
     """Return the number of items that are decided for each class, of shape [C]."""
+    if layout.mode == 'multilabel':
+        return (is_decided(inputs) & inputs.valid.unsqueeze(1)).sum((0, 2))
     mass = inputs.mass.flatten()
     counts = mass.new_zeros(inputs.n_classes + 1)
     return counts.scatter_add_(0, decided_classes(preds, inputs).flatten(), mass)[:-1]

@@ -1,9 +1,18 @@
 """Smooth top-k accuracy of scores."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional._inputs import check_ignore_index, check_integer, check_k, read_inputs
+from mmseg_nondecomp.functional._inputs import (
+    Reading,
+    check_ignore_index,
+    check_integer,
+    check_k,
+    check_tensor,
+    read_inputs,
+)
 from mmseg_nondecomp.functional.topk.smooth import (
     check_temperature,
     expected_loss,
@@ -11,6 +20,7 @@ from mmseg_nondecomp.functional.topk.smooth import (
     item_terms,
     log_odds_of_miss,
 )
+from mmseg_nondecomp.metrics.functional._inputs import checked_by_functions
 
 
 def smooth_topk_accuracy(
@@ -38,15 +48,22 @@ def check_settings(num_classes: int, k: int, tau: float, ignore_index: int | Non
 
 
 def sum_of_probabilities(
-    preds: Tensor, target: Tensor, num_classes: int, k: int, tau: float, ignore_index: int | None
+    preds: Tensor,
+    target: Tensor,
+    num_classes: int,
+    k: int,
+    tau: float,
+    ignore_index: int | None,
+    checked: dict[Any, int] = checked_by_functions,
 ) -> tuple[Tensor, Tensor]:
     """Return the sum of the probabilities, float64, and the number of items."""
+    check_tensor('preds', preds)
     if preds.dim() < 2 or preds.shape[1] != num_classes:
         raise ValueError(
             f'Parameter `preds` should hold scores of shape [N, {num_classes}, *]. '
             f'Found {preds.dtype} of shape {tuple(preds.shape)}.'
         )
-    inputs = read_inputs(preds, target, None, ignore_index, name='preds')
+    inputs = read_inputs(preds, target, None, ignore_index, Reading('multiclass'), 'preds', checked)
     scores, labels = item_rows(inputs)
     hits = torch.sigmoid(-log_odds_of_miss(scores, labels, k, tau))
     return item_terms(expected_loss(hits, labels).double(), inputs).sum(), inputs.valid.sum()

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from mmseg_nondecomp.metrics.functional._inputs import probability_inputs
+from mmseg_nondecomp.metrics.functional._inputs import layout_of, probability_inputs
 from mmseg_nondecomp.metrics.functional._jaccard import count_decided, jaccard_average
 
 INDEX = torch.tensor([0.1, 0.2, 0.4, 0.8], dtype=torch.float64)
@@ -34,6 +34,6 @@ def test_classes_that_count_but_for_one_that_is_ignored_and_not_listed(classes, 
 def test_decisions_are_counted_on_valid_pixels_and_the_average_of_no_class_is_nan():
     preds = torch.tensor([[1, 2, 3]])
     for scores in (preds, torch.eye(4)[preds].movedim(-1, 1)):
-        inputs = probability_inputs(scores, torch.tensor([[0, 2, 255]]), 4, None)
-        assert count_decided(scores, inputs).tolist() == [0, 1, 1, 0]
+        inputs = probability_inputs(scores, torch.tensor([[0, 2, 255]]), layout_of(4))
+        assert count_decided(scores, inputs, layout_of(4)).tolist() == [0, 1, 1, 0]
     assert average('present', present=torch.zeros(4, dtype=torch.bool)).isnan()
