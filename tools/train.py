@@ -1,6 +1,7 @@
 """Train a segmentation model: ``python tools/train.py CONFIG``, for any MMSegmentation config and those here."""
 
 from command_line import leave_processes, load_config, parser
+from loss_check import check_losses
 from mmengine.config import Config
 from mmengine.registry import RUNNERS
 from mmengine.runner import Runner
@@ -30,6 +31,7 @@ def main() -> None:
     if cfg.get('resume') and not cfg.get('load_from'):
         name_a_whole_checkpoint(cfg.work_dir)
     runner = RUNNERS.build(cfg) if 'runner_type' in cfg else Runner.from_cfg(cfg)
+    check_losses(runner)
     runner.train()
     del runner
     leave_processes()

@@ -65,6 +65,8 @@ class TrainIoUHook(LossInputsHook):
         """Register forward hooks on the losses of the head, and load a resumed state."""
         super().before_train(runner)
         self.samplers = _iou_samplers(runner.train_dataloader, self.n_classes)
+        for sampler in self.samplers:
+            sampler.has_hook = True
         self.batch_counts: Tensor | int = 0
         self.counts = torch.zeros(2, self.n_classes, dtype=torch.float64)
         state = runner.message_hub.get_info(KEY)

@@ -17,7 +17,7 @@ from mmseg_nondecomp.samplers.class_driven_sampler import ClassDrivenSampler, Pe
 
 BLOCK = 1024  # Number of draws whose random numbers are generated together
 
-PATIENCE = 10_000  # Number of draws of a process without an IoU after which a warning is given
+PREFETCHED = 1000  # Number of draws that workers may be ahead of the training, when no hook has been found yet
 
 
 @DATA_SAMPLERS.register_module()
@@ -79,7 +79,7 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         self._since: list[int] = [0]
         self._iou: list[Tensor] = [torch.zeros(self.index.n_classes, dtype=torch.float64)]
         self._probabilities: dict[int, np.ndarray] = {}
-        self._has_iou = False
+        self.has_hook = False  # whether something sets the IoU, or its absence was reported
 
     def set_iou(self, iou: Sequence[float] | Tensor) -> None:
         """Set the IoU of each class from the next draw on; NaN if it is not known."""
@@ -89,7 +89,7 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         now = bisect.bisect_left(self._since, self.position)
         self._since[now:], self._iou[now:] = [self.position], [values]
         self._probabilities.clear()
-        self._has_iou = True
+        self.has_hook = True
 
     def class_probabilities(self) -> np.ndarray:
         """Return the probability of each class in the next draw for a class, float64 [C]."""
@@ -102,8 +102,8 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
 
     def draw(self, number: int) -> int:
         """Return the image of a draw, with its class if it was drawn for one by the IoU at the present position."""
-        if self.position >= PATIENCE and not self._has_iou and self.uniform < 1:
-            self._has_iou = True
+        if self.position >= max(self.num_samples, PREFETCHED) and not self.has_hook and self.uniform < 1:
+            self.has_hook = True
             warnings.warn(
                 'IoUAdaptiveSampler has not received any IoU yet, so all classes are equally likely. Add '
                 "`custom_hooks = [dict(type='TrainIoUHook')]` to the config.",
@@ -132,7 +132,7 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
             raise ValueError(f'The state should have an IoU from 0 to 1 of each class from draw 0 on. Found {state!r}.')
         self._since[:], self._iou[:] = since, iou
         self._probabilities.clear()
-        self._has_iou = True
+        self.has_hook = True
 
     def _random_numbers(self, number: int) -> np.ndarray:
         """Return the four random numbers of a draw, from 0 to 1."""

@@ -151,7 +151,7 @@ class TestMistakes:
     @pytest.mark.parametrize('seed', range(5))
     @pytest.mark.parametrize('told', [True, False])
     def test_missing_hook_warns_once(self, told, seed, monkeypatch):
-        monkeypatch.setattr(iou_adaptive_sampler, 'PATIENCE', 20)
+        monkeypatch.setattr(iou_adaptive_sampler, 'PREFETCHED', 20)
         sampler = IoUAdaptiveSampler(DATA, seed=seed)
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter('always')
@@ -159,4 +159,21 @@ class TestMistakes:
             if told:
                 sampler.set_iou([0.1, 0.2, 0.3])
             list(islice(sampler, 50))
-        assert [('TrainIoUHook' in str(w.message)) for w in said] == [] if told else [True]
+        assert [('TrainIoUHook' in str(w.message)) for w in said] == ([] if told else [True])
+
+    @pytest.mark.parametrize(('n_images', 'expected'), [(7, 1000), (1500, 1500)])
+    def test_missing_hook_warns_after_the_first_pass(self, n_images, expected):
+        sampler = IoUAdaptiveSampler(Numbered(*[[0], [1]] * (n_images // 2), *[[0]] * (n_images % 2)), seed=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')
+            first(sampler, expected)
+        with pytest.warns(UserWarning, match="Add `custom_hooks = .dict.type='TrainIoUHook'"):
+            first(sampler, 1)
+
+    def test_a_hook_that_has_not_reported_yet_is_enough(self, monkeypatch):
+        monkeypatch.setattr(iou_adaptive_sampler, 'PREFETCHED', 20)
+        sampler = IoUAdaptiveSampler(DATA, seed=0)
+        sampler.has_hook = True
+        with warnings.catch_warnings():
+            warnings.simplefilter('error')
+            first(sampler, 100)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from loss_check import check_losses
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
 from resuming import name_a_whole_checkpoint
@@ -38,6 +39,7 @@ def train_and_score(job: Job, report: Callable[[float], None]) -> None:
     start = time.monotonic()
     runner = Runner.from_cfg(cfg)
     runner.register_hook(Watch(job.work_dir, report))
+    check_losses(runner)
     runner.train()
     seconds = time.monotonic() - start
     write_whole(job.work_dir / RESULT, json.dumps(summary(job, started, runner, seconds), indent=1))
