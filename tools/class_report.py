@@ -7,6 +7,7 @@ import numpy as np
 from markdown_text import code, escaped, in_one_line
 
 from mmseg_nondecomp.class_index import ClassIndex
+from mmseg_nondecomp.class_index._label_mistakes import foreign_labels, saved_with_255
 
 PIXELS_COLOR, IMAGES_COLOR, LINE_COLOR = '#4c72b0', '#a3a9b3', '#444444'
 INCHES_PER_LABEL = 0.125
@@ -17,6 +18,8 @@ SMALL = 0.01
 """Share of images below which a logarithmic axis is used."""
 MAX_NAME = 22
 """Maximum number of letters of a name in the picture."""
+MOST_LABELS = 4
+"""Maximum number of invalid labels that are listed."""
 
 
 def statistics(index: ClassIndex) -> dict[str, Any]:
@@ -41,6 +44,8 @@ def statistics(index: ClassIndex) -> dict[str, Any]:
         'n_images': len(index),
         'n_items': int(index.n_items.sum()),
         'labelled_share': float(items.sum() / index.n_items.sum()) if is_labelled else None,
+        **(shares_without_class(index) if is_labelled else {}),
+        'mistakes': [text for text in (foreign_labels(index), saved_with_255(index)) if text is not None],
         'classes_per_image': float(images.sum() / len(index)),
         'imbalance': {
             'items': float(items[present].max() / items[present].min()),
@@ -51,10 +56,27 @@ def statistics(index: ClassIndex) -> dict[str, Any]:
     }
 
 
+def shares_without_class(index: ClassIndex) -> dict[str, Any]:
+    """Return the shares of pixels that are ignored and with invalid labels, and those labels, one of each image.
+
+    The shares are None for an index that was cached by an earlier version, which did not tell them apart.
+    """
+    if index.foreign is None:
+        return {'ignored_share': None, 'invalid_share': None, 'invalid_labels': []}
+    labels, pixels = index.foreign[index.foreign[:, 1] > 0].T
+    n_items, n_invalid = int(index.n_items.sum()), int(pixels.sum())
+    return {
+        'ignored_share': (n_items - int(index.items_per_class.sum()) - n_invalid) / n_items,
+        'invalid_share': n_invalid / n_items,
+        'invalid_labels': np.unique(labels).tolist(),
+    }
+
+
 def markdown(stats: dict[str, Any]) -> str:
     """Return a table of the classes from frequent to rare, followed by a summary of the data set."""
     unit = stats['unit']
     lines = [
+        *(f'**Check the labels.** {escaped(text)}\n' for text in stats['mistakes']),
         f'| number | class | images | % of images | {unit} | % of {unit} | {unit} per image |',
         '|--:|:--|--:|--:|--:|--:|--:|',
     ]
@@ -68,10 +90,7 @@ def markdown(stats: dict[str, Any]) -> str:
     imbalance = {key: number(value) for key, value in stats['imbalance'].items()}
     lines += ['', f'- images: {grouped(stats["n_images"])}, with {stats["classes_per_image"]:.1f} classes on average']
     if stats['labelled_share'] is not None:
-        lines.append(
-            f'- pixels: {percent(stats["labelled_share"])} % labelled, {percent(1 - stats["labelled_share"])} % '
-            'ignored; the shares in the table are of the labelled ones'
-        )
+        lines.append(f'- pixels: {pixels_by_label(stats)}; the shares in the table are of the labelled ones')
     return '\n'.join(
         [
             *lines,
@@ -80,6 +99,19 @@ def markdown(stats: dict[str, Any]) -> str:
             f'{imbalance["images"]} by images',
         ]
     )
+
+
+def pixels_by_label(stats: dict[str, Any]) -> str:
+    """Return the shares of the pixels that have a class, are ignored and have invalid labels."""
+    labelled, ignored, invalid = (stats[f'{kind}_share'] for kind in ('labelled', 'ignored', 'invalid'))
+    text = f'{percent(labelled)} % labelled, '
+    if invalid is None:
+        return text + f'{percent(1 - labelled)} % ignored or with invalid labels'
+    text += f'{percent(ignored)} % ignored'
+    if invalid:
+        labels = ', '.join(map(str, stats['invalid_labels'][:MOST_LABELS]))
+        text += f', {percent(invalid)} % with invalid labels (such as {labels})'
+    return text
 
 
 def draw_long_tail(stats: dict[str, Any], path: Path) -> None:

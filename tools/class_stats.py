@@ -1,8 +1,9 @@
 """Class frequencies and suggestions of a sampler and a loss: ``python tools/class_stats.py CONFIG``.
 
 Counts the classes of a data set as used in training and writes a table (class_stats.md), the same numbers
-(class_stats.json) and a picture of the long tail (class_stats.png). For the training split it adds suggestions with
-config lines. The counts are cached and shared with the samplers.
+(class_stats.json) and a picture of the long tail (class_stats.png); for other splits the names end in their name, as
+in class_stats_val.md. For the training split it adds suggestions with config lines. Labels that are neither a class nor
+ignored, and masks with 255 for the object, are reported. The counts are cached and shared with the samplers.
 """
 
 import argparse
@@ -47,20 +48,20 @@ def main() -> None:
     stats = statistics(index)
     loader = cfg[f'{args.split}_dataloader']
     batch_size = args.batch_size or loader.get('batch_size') or 1
-    advice = advise(index, stats, cfg, batch_size) if args.split == 'train' else []
+    advice = advise(index, stats, cfg, batch_size) if args.split == 'train' and not stats['mistakes'] else []
     head = head_lines(cfg, args.config)
-    report = (
-        f'# Classes of {escaped(Path(args.config).name)}, {args.split}\n\n{markdown(stats)}\n\n{told(advice, head)}\n'
-    )
+    suggestions = 'Suggestions come when the labels are right.' if stats['mistakes'] else told(advice, head)
+    report = f'# Classes of {escaped(Path(args.config).name)}, {args.split}\n\n{markdown(stats)}\n\n{suggestions}\n'
     numbers = {'config': args.config, 'split': args.split, 'batch_size': batch_size, **stats}
     numbers['suggestion'] = {'head': head, 'advice': [asdict(item) for item in advice]}
-    write_whole(out / 'class_stats.json', json.dumps(numbers, indent=1, ensure_ascii=False) + '\n')
-    write_whole(out / 'class_stats.md', report)
-    with whole_file(out / 'class_stats.png') as path:
+    name = 'class_stats' if args.split == 'train' else f'class_stats_{args.split}'
+    write_whole(out / f'{name}.json', json.dumps(numbers, indent=1, ensure_ascii=False) + '\n')
+    write_whole(out / f'{name}.md', report)
+    with whole_file(out / f'{name}.png') as path:
         draw_long_tail(stats, path)
     print(report)
     outputs = {'table': 'md', 'numbers': 'json', 'picture': 'png'}
-    print('\n'.join(f'{what}: {out / f"class_stats.{suffix}"}' for what, suffix in outputs.items()))
+    print('\n'.join(f'{what}: {out / f"{name}.{suffix}"}' for what, suffix in outputs.items()))
 
 
 def read(args: argparse.Namespace) -> tuple[Config, ClassIndex]:

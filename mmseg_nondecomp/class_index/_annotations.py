@@ -172,7 +172,8 @@ def classes_of_label_map(labels: np.ndarray, n_classes: int, ignore_index: int, 
     lengths = np.diff(starts, append=len(flat))
     run_labels = flat[starts].astype(np.int64)
     is_class = (run_labels >= 0) & (run_labels < n_classes) & (run_labels != ignore_index)
-    foreign = run_labels[~is_class & (run_labels != ignore_index)]
+    is_foreign = ~is_class & (run_labels != ignore_index)
+    foreign = int(run_labels[is_foreign][0]) if is_foreign.any() else 0, int(lengths[is_foreign].sum())
     starts, lengths, run_labels = starts[is_class], lengths[is_class], run_labels[is_class]
 
     by_class = np.argsort(run_labels.astype(np.min_scalar_type(n_classes)), kind='stable')
@@ -188,7 +189,7 @@ def classes_of_label_map(labels: np.ndarray, n_classes: int, ignore_index: int, 
     pixels = starts[run] + positions - (ends - lengths)[run]
     y, x = np.divmod(pixels, labels.shape[1])
     places = np.stack([(y + 0.5) / labels.shape[0], (x + 0.5) / labels.shape[1]], -1)
-    return ImageClasses(classes, counts, len(flat), places, int(foreign[0]) if len(foreign) else None)
+    return ImageClasses(classes, counts, len(flat), places, foreign)
 
 
 def _spread(counts: np.ndarray, n: int) -> np.ndarray:

@@ -15,7 +15,8 @@ from mmseg_nondecomp._utils.progress_line import progress
 
 from ._annotations import Categories, LabelMaps, annotations_of
 from ._cache import default_cache_dir, expanded, load_or_build
-from ._index import ClassIndex, ImageClasses
+from ._index import ClassIndex
+from ._label_mistakes import foreign_labels, saved_with_255
 
 IMAGES_PER_TASK = 16
 IMAGES_PER_WORKER = 512  # Starting a worker takes longer than counting fewer images
@@ -53,7 +54,10 @@ def index_classes(
         (_index_of(annotations_of(part, n_places), folder, num_workers), times // common, first)
         for part, times, first in parts
     ]
-    return indices[0][0] if len(indices) == 1 and indices[0][1:] == (1, 0) else ClassIndex.joined(indices)
+    index = indices[0][0] if len(indices) == 1 and indices[0][1:] == (1, 0) else ClassIndex.joined(indices)
+    if (text := saved_with_255(index)) is not None:
+        warnings.warn(text, stacklevel=2)
+    return index
 
 
 def _parts(dataset: Any, times: int, first: int) -> Iterator[tuple[Any, int, int]]:
@@ -82,7 +86,10 @@ def _index_of(annotations: LabelMaps | Categories, folder: Path, num_workers: in
     build = partial(_build, annotations, num_workers)
     if isinstance(annotations, Categories):
         return build()
-    return load_or_build(folder, annotations.identity(), annotations.state(), build)
+    index = load_or_build(folder, annotations.identity(), annotations.state(), build)
+    if (text := foreign_labels(index, annotations.files)) is not None:
+        warnings.warn(text, stacklevel=3)
+    return index
 
 
 def _build(annotations: LabelMaps | Categories, num_workers: int | None) -> ClassIndex:
@@ -96,17 +103,6 @@ def _build(annotations: LabelMaps | Categories, num_workers: int | None) -> Clas
         collate_fn=list,
         generator=torch.Generator(),  # The global random state does not depend on whether the index was cached.
     )
-    images: list[ImageClasses] = []
-    is_warned = False
     counted = (image for batch in loader for image in batch)
-    for number, image in enumerate(progress(counted, len(annotations), 'counting classes')):
-        if image.foreign_label is not None and not is_warned:
-            is_warned = True
-            file = annotations.files[number] if isinstance(annotations, LabelMaps) else f'image {number}'
-            warnings.warn(
-                f'Label {image.foreign_label} of {file!r} is none of the {len(annotations.class_names)} classes and is '
-                'not ignored. It counts for no class here; most losses fail on it.',
-                stacklevel=2,
-            )
-        images.append(image)
+    images = progress(counted, len(annotations), 'counting classes')
     return ClassIndex.from_images(images, annotations.class_names, annotations.n_places)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -26,7 +26,7 @@ class ImageClasses:
     counts: np.ndarray  # of pixels (or objects) of each class, integers [K]
     n_items: int  # all pixels (or objects) of the image, including those without a class
     places: np.ndarray | None = None  # some pixels (y, x) of each class in units of height and width, floats [K, S, 2]
-    foreign_label: int | None = None  # one that is neither a class nor ignored, if there is one
+    foreign: tuple[int, int] = (0, 0)  # a label that is neither a class nor ignored, and the pixels with such labels
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +49,9 @@ class ClassIndex:
     """Some places of a class in an image as (y, x), in units of 1 / PLACE of height and width; uint16 [E, S, 2]."""
     dataset_indices: np.ndarray
     """The index of each row's image in the data set, int64 [N]."""
+    foreign: np.ndarray | None = None
+    """A label in an image that is neither a class nor ignored, and the number of pixels with such labels, int64 [N, 2].
+    None in the files of earlier versions, which did not count them."""
 
     @classmethod
     def from_images(cls, images: Iterable[ImageClasses], class_names: Sequence[str], n_places: int) -> ClassIndex:
@@ -66,6 +69,7 @@ class ClassIndex:
             n_items=np.array([image.n_items for image in images], np.uint32),
             places=(np.concatenate([none, *places]) * PLACE).astype(np.uint16),
             dataset_indices=np.arange(len(images)),
+            foreign=np.array([image.foreign for image in images], np.int64).reshape(-1, 2),
         )
 
     @classmethod
@@ -76,6 +80,7 @@ class ClassIndex:
             raise ValueError(f'Data sets should have the same classes to be one. Found {sorted(sizes)} classes.')
         indices = [index for index, times, _ in parts for _ in range(times)]
         lengths = np.concatenate([np.diff(index.starts) for index in indices])
+        foreign = [index.foreign for index in indices if index.foreign is not None]
         return cls(
             class_names=indices[0].class_names,
             starts=np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
@@ -86,6 +91,7 @@ class ClassIndex:
                 name: np.concatenate([getattr(index, name) for index in indices])
                 for name in ('classes', 'counts', 'n_items', 'places')
             },
+            foreign=np.concatenate(foreign) if len(foreign) == len(indices) else None,
         )
 
     def __len__(self) -> int:
@@ -146,7 +152,7 @@ class ClassIndex:
     def save(self, file: BinaryIO | Path) -> None:
         """Write the index in NumPy's format, with a checksum for each array."""
         names = np.frombuffer(json.dumps(self.class_names).encode(), np.uint8)
-        np.savez(file, class_names=names, **{name: getattr(self, name) for name in _ARRAYS})
+        np.savez(file, class_names=names, **self._arrays())
 
     @classmethod
     def load(cls, file: BinaryIO | Path) -> ClassIndex:
@@ -157,17 +163,26 @@ class ClassIndex:
             if damaged := arrays.zip.testzip():  # NumPy does not check the checksum of an array that it reads in part.
                 raise zipfile.BadZipFile(f'The checksum of {damaged} should be that of its content.')
             names = json.loads(bytes(arrays['class_names']))
-            index = cls(class_names=tuple(names), **{name: arrays[name] for name in _ARRAYS})
+            known = {name: arrays[name] for name in _ARRAYS if name != 'foreign' or name in arrays}
+            index = cls(class_names=tuple(names), **known)
         index._check()
         return index
 
+    def _arrays(self) -> dict[str, Any]:
+        """Return the arrays that are in the file."""
+        arrays = {name: getattr(self, name) for name in _ARRAYS}
+        return {name: array for name, array in arrays.items() if array is not None}
+
     def _check(self) -> None:
         n, e = len(self.n_items), len(self.classes)
-        shapes = (self.starts.shape, self.counts.shape, self.places.shape[:1], self.dataset_indices.shape)
-        if shapes != ((n + 1,), (e,), (e,), (n,)) or self.places.shape[2:] != (2,):
+        arrays = self._arrays()
+        shapes = {name: array.shape for name, array in arrays.items()}
+        expected = dict(starts=(n + 1,), classes=(e,), counts=(e,), n_items=(n,), dataset_indices=(n,), foreign=(n, 2))
+        expected['places'] = (e, *self.places.shape[1:2], 2)
+        if any(shape != expected[name] for name, shape in shapes.items()):
             raise ValueError(f'The arrays of a class index should fit together. Found {shapes}.')
-        dtypes = {name: getattr(self, name).dtype for name in _ARRAYS}
-        if dtypes != _ARRAYS:
+        dtypes = {name: array.dtype for name, array in arrays.items()}
+        if any(dtype != _ARRAYS[name] for name, dtype in dtypes.items()):
             raise ValueError(f'The arrays of a class index should have types {_ARRAYS}. Found {dtypes}.')
         # Compared, not subtracted: a difference may overflow.
         ordered = self.starts[0] == 0 and self.starts[-1] == e and (self.starts[1:] >= self.starts[:-1]).all()
@@ -177,7 +192,7 @@ class ClassIndex:
             raise ValueError('The classes of a class index should have names.')
 
 
-_CODES = dict(starts='i8', classes='u2', counts='u4', n_items='u4', places='u2', dataset_indices='i8')
+_CODES = dict(starts='i8', classes='u2', counts='u4', n_items='u4', places='u2', dataset_indices='i8', foreign='i8')
 _ARRAYS = {name: np.dtype(code) for name, code in _CODES.items()}
 
 

@@ -137,10 +137,11 @@ def test_unreadable_file_is_named(folder, tmp_path, num_workers):
 def test_a_label_that_is_no_class_warns_once(folder, tmp_path):
     for name in ('03', '05'):
         cv2.imwrite(str(folder / 'labels' / f'{name}.png'), np.full((4, 4), 9, np.uint8))
-    with pytest.warns(UserWarning, match=r'Label 9 of .*03\.png.* none of the 4 classes') as said:
-        index = index_classes(animals(folder), tmp_path / 'cache')
-    assert len([w for w in said if 'none of the' in str(w.message)]) == 1
-    assert np.diff(index.starts)[[3, 5]].tolist() == [0, 0]
+    for _ in range(2):  # counted, and from the cache
+        with pytest.warns(UserWarning, match=r'Label 9 of .*03\.png.* none of the 4 classes.* labels: 32') as said:
+            index = index_classes(animals(folder), tmp_path / 'cache')
+        assert len([w for w in said if 'none of the' in str(w.message)]) == 1
+        assert np.diff(index.starts)[[3, 5]].tolist() == [0, 0]
 
 
 def test_index_of_many_images_is_small(tmp_path):

@@ -1,3 +1,4 @@
+import dataclasses
 import io
 import zipfile
 
@@ -91,8 +92,27 @@ def test_one_of_several():
     index = ClassIndex.joined([(first, 1, 0), (second, 2, 2)])
     assert index.images_of(2).tolist() == [0, 2, 2]
     assert index.items_per_class.tolist() == [2, 0, 5, 10]
+    assert index.foreign.tolist() == [[0, 0]] * 4
+    of_before = dataclasses.replace(second, foreign=None)
+    assert ClassIndex.joined([(first, 1, 0), (of_before, 2, 2)]).foreign is None, 'not known of all'
     with pytest.raises(ValueError, match='same classes'):
         ClassIndex.joined([(first, 1, 0), (ClassIndex.from_images([], ('a',), 2), 1, 2)])
+
+
+class TestForeignLabels:
+    LABELS = np.array([[0, 9, 9], [7, 255, 2]], np.uint8)
+
+    def test_are_kept_in_the_file(self):
+        index = index_of([MAPS[0], self.LABELS])
+        assert index.foreign.tolist() == [[0, 0], [9, 3]]
+        assert ClassIndex.load(io.BytesIO(written(index))).foreign.tolist() == index.foreign.tolist()
+
+    def test_are_not_known_of_the_file_of_an_earlier_version(self):
+        arrays = arrays_of(index_of(MAPS))
+        del arrays['foreign']
+        index = load(**arrays)
+        assert index.foreign is None
+        assert 'foreign' not in arrays_of(index)
 
 
 class TestFile:
@@ -128,11 +148,13 @@ class TestFile:
             lambda a: a.update(places=a['places'][..., :1]),
             lambda a: a.update(dataset_indices=a['dataset_indices'][1:]),
             lambda a: a.update(dataset_indices=-1 - a['dataset_indices']),
+            lambda a: a.update(foreign=a['foreign'][1:]),
+            lambda a: a.update(foreign=a['foreign'].astype(np.uint8)),
             lambda a: a.update(class_names=np.frombuffer(b'[1, 2, 3, 4]', np.uint8)),
         ],
         ids=[
             *('missing start', 'starts fall', 'starts of floats', 'no such class', 'count', 'places', 'indices'),
-            *('images before the first', 'names are numbers'),
+            *('images before the first', 'foreign labels', 'foreign labels of bytes', 'names are numbers'),
         ],
     )
     def test_arrays_that_do_not_fit_are_errors(self, change):

@@ -60,8 +60,10 @@ class TestAgainstLabels:
 def test_labels_that_are_no_class_ignored_classes_and_empty_maps():
     labels = np.array([[0, 1, 7, 255]], np.uint8)
     found = classes_of_label_map(labels, N_CLASSES, IGNORED, 1)
-    assert (found.classes.tolist(), found.foreign_label) == ([0, 1], 7)
-    assert classes_of_label_map(labels[:, [0, 1, 3]], N_CLASSES, IGNORED, 1).foreign_label is None
+    assert (found.classes.tolist(), found.foreign) == ([0, 1], (7, 1))
+    assert classes_of_label_map(labels[:, [0, 1, 3]], N_CLASSES, IGNORED, 1).foreign == (0, 0)
+    several = np.array([[0, 9, 9], [255, 7, -1]])
+    assert classes_of_label_map(several, N_CLASSES, IGNORED, 1).foreign == (9, 4), 'the first, and all their pixels'
     assert classes_of_label_map(np.array([[0, 1, 1]]), 2, 0, 1).classes.tolist() == [1]
     found = classes_of_label_map(np.zeros((0, 5), np.uint8), N_CLASSES, IGNORED, 2)
     assert (found.classes.tolist(), found.counts.tolist(), found.n_items) == ([], [], 0)

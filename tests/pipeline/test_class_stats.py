@@ -1,5 +1,6 @@
 """tools/class_stats.py: its counts, the numbers that its suggestions follow from, and the lines that it gives."""
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 
 import class_advice as rules
+import class_report
 import class_stats
 import cv2
 import numpy as np
@@ -60,7 +62,8 @@ def main(tmp_path, monkeypatch):
         given = [*map(str, arguments), '--out', str(out), '--cache-dir', str(tmp_path / 'cache')]
         monkeypatch.setattr(sys, 'argv', ['class_stats.py', *given])
         class_stats.main()
-        return json.loads((out / 'class_stats.json').read_text())
+        [numbers] = out.glob('*.json')
+        return json.loads(numbers.read_text())
 
     return run_here
 
@@ -309,11 +312,67 @@ def test_parts_that_are_joined_are_looked_into(main, config_of):
     )
 
 
-def test_other_splits_get_numbers_alone(main, config_of, capsys):
+def test_other_splits_get_numbers_alone_in_files_of_their_own(main, config_of, capsys, tmp_path):
     numbers = main(config_of(tailed_maps(), 'val_dataloader = train_dataloader'), '--split', 'val')
     assert numbers['split'] == 'val'
+    assert sorted(file.name for file in (tmp_path / 'out').iterdir()) == [
+        f'class_stats_val.{suffix}' for suffix in ('json', 'md', 'png')
+    ]
     assert numbers['suggestion']['advice'] == []
     assert 'come with `--split train`' in capsys.readouterr().out
+
+
+def test_labels_that_are_no_class_are_reported_and_not_counted_as_ignored(main, config_of, capsys):
+    maps = np.zeros((4, 10, 10), np.uint8)
+    maps[:, 5:], maps[0, 0], maps[1:3, 0, 0], maps[3, 9, :8] = 1, 255, 3, 4
+    config = config_of(maps, "train_dataloader['dataset']['metainfo'] = dict(classes=('a', 'b', 'c'))")
+    for _ in range(2):  # counted, and from the cache
+        with pytest.warns(UserWarning, match=r"Label 3 of '.*001\.png' is none of the 3 classes.* labels: 10, in 3"):
+            numbers = main(config)
+        assert (numbers['invalid_share'], numbers['ignored_share']) == (10 / 400, 10 / 400)
+        assert numbers['invalid_labels'] == [3, 4]
+        assert numbers['suggestion']['advice'] == []
+        printed = capsys.readouterr().out
+        assert '**Check the labels.** Label 3 is none of the 3 classes and is not ignored.' in printed
+        assert '95.0 % labelled, 2.50 % ignored, 2.50 % with invalid labels (such as 3, 4)' in printed
+        assert 'Suggestions come when the labels are right.' in printed
+
+
+def masks(value, border=0):
+    maps = np.zeros((4, 10, 10), np.uint8)
+    maps[:, 6:] = value
+    maps[:, :border] = 255
+    return maps
+
+
+TWO_CLASSES = "train_dataloader['dataset']['metainfo'] = dict(classes=('background', 'bar'))"
+
+
+def test_masks_of_0_and_255_are_reported(main, config_of, capsys):
+    with pytest.warns(UserWarning, match=r"No pixel is of class 'bar', and 160 pixels are ignored: .* 0 and 255 only"):
+        numbers = main(config_of(masks(255), TWO_CLASSES))
+    [text] = numbers['mistakes']
+    assert 'saved with 255 for the object?' in text
+    assert numbers['suggestion']['advice'] == []
+    assert f'**Check the labels.** {text}' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize('maps', [masks(1), masks(1, border=2), masks(0)], ids=['0 and 1', 'and ignored', 'only 0'])
+def test_right_masks_are_not_reported(main, config_of, capsys, maps):
+    numbers = main(config_of(maps, TWO_CLASSES))
+    assert numbers['mistakes'] == []
+    assert numbers['invalid_share'] == 0
+    assert numbers['ignored_share'] == pytest.approx((maps == 255).mean())
+    printed = capsys.readouterr().out
+    assert 'Check the labels' not in printed
+    assert 'invalid' not in printed
+
+
+def test_an_index_of_an_earlier_version_does_not_tell_ignored_and_invalid_labels_apart(index):
+    of_before = dataclasses.replace(index, foreign=None)
+    stats = class_report.statistics(of_before)
+    assert (stats['ignored_share'], stats['invalid_share'], stats['mistakes']) == (None, None, [])
+    assert '% ignored or with invalid labels;' in class_report.markdown(stats)
 
 
 class Objects(BaseDataset):
