@@ -15,9 +15,11 @@ from mmseg_nondecomp.losses import (
     LossMaxPooling,
     LovaszHingeLoss,
     LovaszSoftmaxLoss,
+    MaskLoss,
     SMeasureLoss,
     SmoothTopKLoss,
     SoftIoULoss,
+    SumOfLosses,
 )
 from mmseg_nondecomp.registry import HAS_MMCV, HAS_MMENGINE
 from mmseg_nondecomp.samplers import EquiBatchSampler, IoUAdaptiveSampler, LossMaxPoolingPixelSampler
@@ -29,21 +31,22 @@ except PackageNotFoundError:  # a source tree on the path, not installed
 
 __all__ = ['ClassIndex', 'EquiBatchSampler', 'IoUAdaptiveSampler', 'LossMaxPoolingPixelSampler', '__version__']
 __all__ += ['DirectAPLoss', 'DirectZeroOneLoss', 'HardTopKLoss', 'LossMaxPooling', 'LovaszHingeLoss']
-__all__ += ['LovaszSoftmaxLoss', 'SMeasureLoss', 'SmoothTopKLoss', 'SoftIoULoss', 'functional', 'index_classes']
+__all__ += ['LovaszSoftmaxLoss', 'MaskLoss', 'SMeasureLoss', 'SmoothTopKLoss', 'SoftIoULoss', 'SumOfLosses']
+__all__ += ['functional', 'index_classes']
 
 # Public names that need a package of OpenMMLab, and the package.
-NEEDS = dict.fromkeys(['DualAscentHook', 'LossWeightHook', 'TrainIoUHook', 'TrainMetricsHook'], 'MMEngine')
-NEEDS |= dict.fromkeys(['TiledSegmentor', 'TorchMetricsEvaluator'], 'MMEngine')
+NEEDS = dict.fromkeys(['DualAscentHook', 'LossCheckHook', 'LossWeightHook', 'TiledSegmentor'], 'MMEngine')
+NEEDS |= dict.fromkeys(['TorchMetricsEvaluator', 'TrainIoUHook', 'TrainMetricsHook'], 'MMEngine')
 NEEDS |= dict.fromkeys(['GroupLabelNoise', 'RandomCropOnClass'], 'MMCV')
 
 if HAS_MMENGINE:
     from mmseg_nondecomp.checkpoints import adapt_mmengine
     from mmseg_nondecomp.evaluation import TorchMetricsEvaluator
-    from mmseg_nondecomp.hooks import DualAscentHook, LossWeightHook, TrainIoUHook, TrainMetricsHook
+    from mmseg_nondecomp.hooks import DualAscentHook, LossCheckHook, LossWeightHook, TrainIoUHook, TrainMetricsHook
     from mmseg_nondecomp.segmentors import TiledSegmentor
 
     adapt_mmengine()
-    __all__ += ['DualAscentHook', 'LossWeightHook', 'TrainIoUHook', 'TrainMetricsHook']
+    __all__ += ['DualAscentHook', 'LossCheckHook', 'LossWeightHook', 'TrainIoUHook', 'TrainMetricsHook']
     __all__ += ['TiledSegmentor', 'TorchMetricsEvaluator']
 
 if HAS_MMCV:

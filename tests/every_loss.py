@@ -30,14 +30,14 @@ CASES = {
     ],
     'DirectAPLoss': [
         (SIGMOID, dict()),
-        (SIGMOID, dict(mode='negative', epsilon=1.0, per_class=False)),
-        (SIGMOID, dict(mode='hinge', scope='image', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
-        (SIGMOID, dict(mode='perceptron', scope='world', loss_weight=0.5)),
+        (SIGMOID, dict(update='negative', epsilon=1.0, per_class=False)),
+        (SIGMOID, dict(update='hinge', scope='image', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
+        (SIGMOID, dict(update='perceptron', scope='world', loss_weight=0.5)),
     ],
     'DirectZeroOneLoss': [
         (SIGMOID, dict(epsilon=4.0)),
-        (SIGMOID, dict(mode='negative', epsilon=4.0, per_class=False)),
-        (SIGMOID, dict(mode='hinge', scope='image', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
+        (SIGMOID, dict(update='negative', epsilon=4.0, per_class=False)),
+        (SIGMOID, dict(update='hinge', scope='image', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
     ],
     'SMeasureLoss': [
         (SIGMOID, dict()),
@@ -66,6 +66,8 @@ WITH_SOFTMAX = [
     if activation == SOFTMAX
 ]
 N_CLASSES = 5
+WRAPPERS = {'MaskLoss', 'SumOfLosses'}
+"""Registered modules that call other losses."""
 every_loss = pytest.mark.parametrize(('name', 'args'), EVERY)
 
 
@@ -75,6 +77,11 @@ def every_loss_but(*names):
 
 def build(name, args):
     return getattr(mmseg_nondecomp, name)(**args)
+
+
+def in_box_heads(name, args):
+    """Return the arguments of a loss in the box heads of MMDetection."""
+    return args | dict(use_sigmoid=True) if name.startswith('Direct') else args
 
 
 def pixels(dtype=torch.float32, requires_grad=True):

@@ -33,6 +33,17 @@ def class_average(of_classes: ClassLosses, classes: Classes, class_weight: Tenso
     The classes that count are those ``'present'`` in the set, ``'all'``, or those listed. The average is a scalar,
     never above the largest loss; 0 where no class counts.
     """
+    parts, counted = _weighted(of_classes, classes, class_weight)
+    return parts.sum() / counted.sum().clamp(min=1)
+
+
+def set_averages(of_classes: ClassLosses, classes: Classes, class_weight: Tensor | None = None) -> Tensor:
+    """Average the losses over the classes as `class_average` does; return the average of each set, of shape [R]."""
+    return _weighted(of_classes, classes, class_weight)[0].sum(1)
+
+
+def _weighted(of_classes: ClassLosses, classes: Classes, class_weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the part of each class in the average of its set, [R, C], and whether a set has any, bool [R, 1]."""
     losses, present, non_empty = of_classes
     n_classes = losses.shape[1]
     check_class_weight(class_weight, n_classes)
@@ -55,8 +66,7 @@ def class_average(of_classes: ClassLosses, classes: Classes, class_weight: Tenso
     total = weights.sum(1, keepdim=True)
     weights = weights / total.clamp(min=torch.finfo(losses.dtype).tiny)
     # Losses that do not count may be NaN.
-    of_sets = losses.masked_fill(weights == 0, 0) * weights
-    return of_sets.sum() / (total > 0).sum().clamp(min=1)
+    return losses.masked_fill(weights == 0, 0) * weights, total > 0
 
 
 def jaccard_counts(decided: Tensor, target: Tensor, mass: Tensor, n_classes: int) -> Tensor:

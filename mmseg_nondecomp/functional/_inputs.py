@@ -10,10 +10,36 @@ from torch import Tensor
 from mmseg_nondecomp._utils.versions import is_compiling
 
 IGNORED_BY_DEFAULT = 255
+MODES = ('multiclass', 'binary', 'multilabel')
+FIRST_CALLS = 3  # number of calls of each layout in which values on a device are checked
+SHARE_TOLERANCE = 0.01  # largest rounding error of a sum of shares, also in half precision
+PROBABILITY_TOLERANCE = 1e-3  # largest rounding error of a probability, for example after interpolation
+MANY_SCORES = 64  # number of scores from which on it is no coincidence that all are in [0, 1]
+SAMPLE = 1 << 16  # number of probabilities that are checked
+HAS_OBJECT = 'a label 1 has occurred'  # entry in the layouts that a loss has checked
+MODES_HINT = (
+    " With several labels an item, pass `mode='multilabel'`; with a prediction that has no channel, `mode='binary'`. "
+    'The masks of a mask head need `MaskLoss(loss=dict(...))`.'
+)
 
 Classes = str | Sequence[int]
 Activation = str | None
 """``'softmax'``, ``'sigmoid'`` or ``'margin'`` (one more than the logit); None for scores that are final."""
+
+
+class Reading(NamedTuple):
+    """How a loss reads its calls: the table of docs/layouts.md."""
+
+    mode: str | None = None  # one of `MODES`, or None for layouts with a single reading
+    overlaps: bool = False  # whether an item may have several labels
+    has_background: bool = False  # whether the label C belongs to no class
+    is_stated: bool = False  # whether the configuration states how channels are read
+    pair: bool = False  # whether two channels with labels are one decision
+    of_boxes: bool = False  # whether a box head of MMDetection calls: label 0 of one channel is the object
+    is_crisp: bool = False  # whether an item belongs to a class or not, and counts or not
+
+
+AS_CLASSES = Reading()
 
 
 class Reduce:
@@ -78,31 +104,44 @@ def read_inputs(
     target: Tensor,
     weight: Tensor | None = None,
     ignore_index: int | None = None,
-    one_vs_rest: bool = False,
-    zero_is_class: bool = False,
+    reading: Reading = AS_CLASSES,
     name: str = 'pred',
+    checked: dict[Any, int] | None = None,
 ) -> Inputs:
     """Check the tensors of a call and return them in the common layout.
 
-    Predictions [N, C, *] are floating point, targets class indices [N, *] or soft labels [N, C, *]. A weight of 0
-    removes an item, and so does the label ``ignore_index``: by default 255, where it cannot be a class. With
-    ``one_vs_rest`` each channel is a decision of its own; the label C is then no class: the background. A single
-    channel always decides between two labels. Its class is label 1, or with ``zero_is_class`` label 0, as in
-    MMDetection. Error messages give ``pred`` its ``name``.
+    Predictions [N, C, *] are floating point, targets class indices [N, *] or [N, 1, *], or shares of classes, or
+    several labels, [N, C, *]; a prediction of one decision may have no channel. A weight of 0 removes an item, and so
+    does the label ``ignore_index``: by default 255, where it cannot be a class. A single channel always decides between
+    two labels, and its class is label 1.
 
-    Labels that are no class and soft labels outside [0, 1] are found on the CPU only; CUDA's own check is late.
+    Error messages give ``pred`` its ``name``. Values are checked in each call on the CPU, and in the first calls of
+    each layout on a device and in compiled graphs; ``checked`` counts these calls.
     """
-    n_classes = number_of_classes(pred, name)
-    valid = _valid_items(pred, target, weight, ignore_index, n_classes + (one_vs_rest or n_classes == 1), name)
-    scores = at_least_float32(pred)
-    weight = None if weight is None else torch.where(valid, weight, 0)
-    if target.is_floating_point():
-        target = torch.where(valid.unsqueeze(1), target, 0).to(scores.dtype)
+    check_ignore_index(ignore_index)
+    pred, target = _in_channels(pred, target, reading, name)
+    checks = is_due(target, name, pred.dim(), target.dim(), target.dtype, checked=checked)
+    items = torch.Size((len(pred), *pred.shape[2:]))
+    counted = None if weight is None else _has_weight(weight, items, reading, checks)
+    if target.shape == items:
+        if reading.pair and pred.shape[1] == 2:
+            pred = _one_of_two(pred, reading)
+            target = _as_index(target, checks)
+        target, valid = _read_labels(pred.shape[1], target, counted, ignore_index, reading, checks)
+        if pred.shape[1] <= 2 and ignore_index != IGNORED_BY_DEFAULT:
+            target = _read_mask(target, valid, ignore_index, checks, checked)
+        if target.dim() == valid.dim():
+            target = _class_indices(target, valid, pred.shape[1], reading, checks)
     else:
-        target = target.long()
-        if n_classes == 1 and not zero_is_class:
-            target = 1 - target
-        target = torch.where(valid, target, n_classes)
+        valid = torch.ones(items, dtype=torch.bool, device=pred.device) if counted is None else counted
+    scores = at_least_float32(pred)
+    weight = None if weight is None else torch.where(valid, weight.reshape(items), 0)
+    if target.dim() == scores.dim():
+        target = torch.where(valid.unsqueeze(1), target, 0).to(scores.dtype)
+        if checks:
+            _check_shares(target, valid, reading)
+    else:
+        target = torch.where(valid, target, scores.shape[1])
     if scores.dim() == 2:  # Items without a position.
         weight = None if weight is None else weight.unsqueeze(0)
         return Inputs(scores.t().unsqueeze(0), target.t().unsqueeze(0), valid.unsqueeze(0), weight, valid.shape)
@@ -111,13 +150,144 @@ def read_inputs(
     return Inputs(scores.flatten(2), target, valid.flatten(1), weight, valid.shape)
 
 
-def one_of_two(pred: Tensor, target: Tensor) -> Tensor:
-    """Return two channels with labels as the one decision between them, [N, 1, *]; other predictions as they are."""
-    is_pair = number_of_classes(pred) == 2 and pred.is_floating_point() and isinstance(target, Tensor)
-    if not is_pair or target.shape == pred.shape:
-        return pred
+def _in_channels(pred: Tensor, target: Tensor, reading: Reading, name: str) -> tuple[Tensor, Tensor]:
+    """Return a prediction as [N, C, *], and its target as [N, *] where it is not of the same shape."""
+    check_tensor(name, pred)
+    check_tensor('target', target)
+    check_floating_point(name, pred)
+    if pred.dim() == 0 or (pred.dim() == 1 and target.numel() != len(pred)):
+        raise ValueError(f'Parameter `{name}` should be of shape [N, C, *]. Found {tuple(pred.shape)}.')
+    mode, shape, n = reading.mode, pred.shape, len(pred)
+    is_same = target.shape == shape
+    if pred.dim() == 1 or target.shape == (n, 1, *shape[1:]) or (mode == 'binary' and is_same and shape[1] > 1):
+        pred = pred.unsqueeze(1)
+    n_channels, items = pred.shape[1], (n, *pred.shape[2:])
+    if target.shape == (n, 1, *items[1:]) and target.shape != items:
+        target = target.squeeze(1)
+    if target.shape != items and target.shape != pred.shape:
+        raise ValueError(_wrong_shapes(pred, target, name))
+    is_pair = reading.pair and n_channels == 2 and target.shape == items
+    if mode == 'binary' and n_channels != 1 and not is_pair:
+        raise ValueError(
+            f"Parameter `{name}` should be of shape [N, 1, *], or [N, *] as the target, with `mode='binary'`. "
+            f'Found {tuple(shape)} for a target of shape {tuple(target.shape)}.'
+        )
+    if mode == 'multiclass' and n_channels == 1:
+        raise ValueError(
+            f"Parameter `{name}` should have a channel for each class with `mode='multiclass'`. Found {tuple(shape)}; "
+            "`mode='binary'` reads a single channel."
+        )
+    return pred, target
+
+
+def _wrong_shapes(pred: Tensor, target: Tensor, name: str) -> str:
+    """Return the message for shapes that do not belong together."""
+    items, found = (len(pred), *pred.shape[2:]), tuple(target.shape)
+    hint = ''
+    if target.dim() == pred.dim() - 1 and len(target) == len(pred) and pred.dim() > 2:
+        hint = (
+            f' If only the size differs, resize the scores: `F.interpolate({name}, size={found[1:]}, '
+            "mode='bilinear', align_corners=False)`."
+        )
+    elif found == (*items, pred.shape[1]) or (pred.dim() > 3 and found == pred.shape[:-1]):
+        hint = ' If the channels are last, move them: `.movedim(-1, 1)`.'
+    return (
+        f'Parameter `target` should hold class indices of shape {items} or probabilities of shape '
+        f'{tuple(pred.shape)}. Found {target.dtype} of shape {found}.{hint}'
+    )
+
+
+def _one_of_two(pred: Tensor, reading: Reading) -> Tensor:
+    """Return two channels as the one decision between them, [N, 1, *]."""
     zero, one = at_least_float32(pred).split(1, 1)
-    return one - zero
+    return zero - one if reading.of_boxes else one - zero
+
+
+def _read_labels(
+    n_classes: int, target: Tensor, counted: Tensor | None, ignore_index: int | None, reading: Reading, checks: bool
+) -> tuple[Tensor, Tensor]:
+    """Return labels [N, *], and the mask of the items that count.
+
+    Floating-point targets of a single channel are shares of its class, of shape [N, 1, *]; other labels are int64.
+    """
+    is_share = target.is_floating_point() and n_classes == 1
+    target = target if is_share else _as_index(target, checks)
+    ignored = ignore_index
+    if ignored is None and _n_labels(n_classes, reading) <= IGNORED_BY_DEFAULT:
+        ignored = IGNORED_BY_DEFAULT
+    if ignored is not None:
+        counted = target != ignored if counted is None else (target != ignored) & counted
+    elif counted is None:
+        counted = torch.ones_like(target, dtype=torch.bool)
+    return target.unsqueeze(1) if is_share else target, counted
+
+
+def _n_labels(n_classes: int, reading: Reading) -> int:
+    """Return the number of labels beside the ignored one."""
+    return 2 if n_classes == 1 else n_classes + (reading.has_background and reading.mode != 'multiclass')
+
+
+def _class_indices(target: Tensor, valid: Tensor, n_classes: int, reading: Reading, checks: bool) -> Tensor:
+    """Return the class of each label; that of a single channel is 0. Raise if a label is no class."""
+    if checks:
+        n_labels = _n_labels(n_classes, reading)
+        message = f'Parameter `target` should hold labels in [0, {n_labels - 1}] or the ignored one.'
+        of_items = target.dim() == 1 and not reading.has_background
+        hint = ' A box head without a channel for the background needs `use_sigmoid=True`.' if of_items else ''
+        refuse(valid & ((target < 0) | (target >= n_labels)), message, target, hint)
+    return 1 - target if n_classes == 1 and not reading.of_boxes else target
+
+
+def _read_mask(
+    target: Tensor, valid: Tensor, ignore_index: int | None, checks: bool, known: dict[Any, int] | None
+) -> Tensor:
+    """Return the labels of a mask with 255 as 1, where another label is ignored; raise if the meaning is in doubt.
+
+    A 1 in any call of a loss tells that 255 is not the object.
+    """
+    is_255 = target == IGNORED_BY_DEFAULT
+    if ignore_index is not None:
+        if checks:
+            message = (
+                'Parameter `target` should hold the labels 0 and 1, or 0 and 255. Found 0, 1 and 255 with '
+                f'`ignore_index={ignore_index}`. If 255 marks items to ignore, pass `ignore_index=255`.'
+            )
+            refuse((is_255.any() & (target == 1).any()).view(1), message)
+        return torch.where(is_255, 1, target)
+    if not checks or (known is not None and HAS_OBJECT in known):
+        return target
+    if can_be_read(target):
+        if known is None and not is_255.any():
+            return target
+        if (target == 1).any():
+            if known is not None:
+                known[HAS_OBJECT] = 1
+            return target
+    message = (
+        'Parameter `target` should hold the labels 0 and 1. Found a mask of 0 and 255. If 255 marks the object, pass '
+        '`target // 255`; if it marks items to ignore, pass `ignore_index=255`.'
+    )
+    refuse((is_255.any() & (target == 0).any() & ~(target == 1).any()).view(1), message)
+    return target
+
+
+def read_probabilities(probs: Tensor, target: Tensor, ignore_index: int | None, mode: str | None) -> Inputs:
+    """Return probabilities and their targets as `read_inputs` does; raise ValueError if they are logits.
+
+    Each class has its error, so that several labels need no other computation than shares.
+    """
+    if mode is not None:
+        check_option('mode', mode, MODES)
+    reading = Reading(mode, overlaps=True, has_background=mode == 'multilabel', is_stated=mode is not None)
+    inputs = read_inputs(probs, target, None, ignore_index, reading, 'probs')
+    check_probabilities('probs', probs)
+    return inputs
+
+
+def number_of_classes(pred: Tensor, name: str) -> int:
+    """Return C of a prediction [N, C, *], which has to be a tensor; 0 where there is no such dimension."""
+    check_tensor(name, pred)
+    return pred.shape[1] if pred.dim() > 1 else 0
 
 
 def at_least_float32(values: Tensor) -> Tensor:
@@ -125,15 +295,38 @@ def at_least_float32(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.float16, torch.bfloat16) else values
 
 
-def number_of_classes(pred: Tensor, name: str = 'pred') -> int:
-    """Return C of a prediction [N, C, *], which has to be a tensor; 0 where there is no such dimension."""
-    check_tensor(name, pred)
-    return pred.shape[1] if pred.dim() > 1 else 0
-
-
 def can_be_read(tensor: Tensor) -> bool:
     """Return whether reading values costs nothing: on the CPU, and not while a graph is traced."""
     return tensor.device.type == 'cpu' and type(tensor) is Tensor and not is_compiling()
+
+
+_checked_by_functions: dict[Any, int] = {}
+
+
+def is_due(values: Tensor, *layout: Any, checked: dict[Any, int] | None = None) -> bool:
+    """Return whether values are checked: on the CPU always, else in the first calls of a layout, which are counted."""
+    if can_be_read(values):
+        return True
+    if values.device.type == 'meta':
+        return False
+    checked = _checked_by_functions if checked is None else checked
+    calls = checked.get(layout, 0)
+    if calls >= FIRST_CALLS:
+        return False
+    checked[layout] = FIRST_CALLS if is_compiling() else calls + 1
+    return True
+
+
+def refuse(wrong: Tensor, message: str, values: Tensor | None = None, hint: str = '') -> None:
+    """Raise ValueError if an element of a mask is True, and show the first of the values there.
+
+    A compiled graph asserts that no element is, which raises RuntimeError.
+    """
+    if is_compiling() or type(wrong) is not Tensor:
+        torch._assert_async(~wrong.any(), message + hint)
+    elif wrong.any():
+        found = '' if values is None else f' Found {values[wrong][0].item()} (in {int(wrong.sum())} items).'
+        raise ValueError(message + found + hint)
 
 
 def activate(logits: Tensor, activation: Activation) -> Tensor:
@@ -177,71 +370,86 @@ class _LabelScores(torch.autograd.Function):
         return of_scores.masked_fill(masked, 0).scatter_add_(1, label, of_labels), None, None, None
 
 
-def _valid_items(
-    pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None, n_labels: int, name: str
-) -> Tensor:
-    """Check the tensors of a call against each other and return the mask of the items that count, [N, *]."""
-    check_tensor('target', target)
-    check_ignore_index(ignore_index)
-    check_floating_point(name, pred)
-    if pred.dim() < 2:
-        raise ValueError(f'Parameter `{name}` should be of shape [N, C, *]. Found {tuple(pred.shape)}.')
-    items = torch.Size((pred.shape[0], *pred.shape[2:]))
-    counted = None if weight is None else _has_weight(weight, items)
-    if target.is_floating_point() and target.shape == pred.shape:
-        counted = torch.ones(items, dtype=torch.bool, device=pred.device) if counted is None else counted
-        _check_soft_labels(target, counted)
-        return counted
-    if target.is_floating_point() or target.shape != items:
-        raise ValueError(
-            f'Parameter `target` should hold class indices of shape {tuple(items)} or probabilities of shape '
-            f'{tuple(pred.shape)}. Found {target.dtype} of shape {tuple(target.shape)}.'
-        )
-    target = target.long()  # uint8 and int8 wrap what they are compared with
-    if ignore_index is None and n_labels <= IGNORED_BY_DEFAULT:
-        ignore_index = IGNORED_BY_DEFAULT
-    if ignore_index is not None:
-        counted = target != ignore_index if counted is None else (target != ignore_index) & counted
-    elif counted is None:
-        counted = torch.ones_like(target, dtype=torch.bool)
-    _check_labels(target, counted, n_labels)
-    return counted
-
-
-def _has_weight(weight: Tensor, items: torch.Size) -> Tensor:
+def _has_weight(weight: Tensor, items: torch.Size, reading: Reading, checks: bool) -> Tensor:
     """Check the weights of items and return which of them are not 0."""
     check_tensor('weight', weight)
-    if weight.shape != items:
+    if weight.shape != items and weight.shape != (*items[:1], 1, *items[1:]):
+        hint = ''
+        if weight.shape == items[:1] and not weight.is_floating_point():
+            hint = ' For the masks of a mask head, use `MaskLoss(loss=dict(...))`.'
         raise ValueError(
-            f'Parameter `weight` should be of shape {tuple(items)}, one for each item. Found {tuple(weight.shape)}.'
+            f'Parameter `weight` should be of shape {tuple(items)}, one for each item. '
+            f'Found {tuple(weight.shape)}.{hint}'
         )
-    if can_be_read(weight) and (weight < 0).any():
-        raise ValueError(f'Parameter `weight` should not be negative. Found {weight.min().item()}.')
-    return weight != 0
+    if checks and reading.is_crisp:
+        refuse((weight != 0) & (weight != 1), 'Parameter `weight` should be 0 or 1.', weight)
+    elif checks:
+        refuse(weight < 0, 'Parameter `weight` should not be negative.', weight)
+    return weight.reshape(items) != 0
 
 
-def _check_soft_labels(target: Tensor, counted: Tensor) -> None:
-    """Raise if a soft label is outside [0, 1], where reading it costs nothing."""
-    if not can_be_read(target):
+def _check_shares(target: Tensor, valid: Tensor, reading: Reading) -> None:
+    """Raise if shares [N, C, *] are outside [0, 1] or, where they have to, do not add up to 1."""
+    if target.numel() == 0:
         return
-    labels = target[counted.unsqueeze(1).expand_as(target)]
-    if ((labels < 0) | (labels > 1)).any():
-        raise ValueError(
-            'Parameter `target` should hold shares of classes in [0, 1]. '
-            f'Found values from {labels.min().item()} to {labels.max().item()}.'
-        )
-
-
-def _check_labels(target: Tensor, valid: Tensor, n_labels: int) -> None:
-    """Raise if a label is no class, where reading it costs nothing."""
-    if not can_be_read(target):
+    if not (can_be_read(target) and _is_unit_interval(target)):
+        message = 'Parameter `target` should hold shares of classes in [0, 1].'
+        refuse((target < 0) | (target > 1), message, target)
+    if reading.is_crisp:
+        refuse((target != 0) & (target != 1), 'Parameter `target` should be 0 or 1.', target)
+    is_map = target.dim() > 3 and target.shape[-1] > 1
+    n_classes = target.shape[1]
+    if n_classes == 1 or (reading.overlaps and reading.mode != 'multiclass' and (reading.is_stated or is_map)):
         return
-    wrong = valid & ((target < 0) | (target >= n_labels))
-    if wrong.any():
+    total = target.sum(1)
+    message = f'Parameter `target` should hold shares that add up to 1 over the {n_classes} classes of each item.'
+    hint = '' if reading.mode else MODES_HINT
+    refuse(valid & ((total - 1).abs() > SHARE_TOLERANCE), message, total, hint)
+
+
+def _is_unit_interval(values: Tensor) -> bool:
+    """Return whether all values are in [0, 1], and none is NaN."""
+    low, high = values.aminmax()
+    return bool(low >= 0) and bool(high <= 1)
+
+
+def _as_index(target: Tensor, checks: bool) -> Tensor:
+    """Return class indices as int64, as small integers wrap what they are compared with."""
+    if checks and target.is_floating_point():
+        message = 'Parameter `target` should hold class indices: whole numbers.'
+        hint = ' Shares of classes and several labels have the shape of the prediction.'
+        refuse(target != target.round(), message, target, hint)
+    return target.long()
+
+
+def check_probabilities(name: str, values: Tensor) -> None:
+    """Raise ValueError if numbers are no probabilities, from a sample of them on the CPU."""
+    if not can_be_read(values) or values.numel() == 0:
+        return
+    sample = values.detach().flatten()[:: max(1, values.numel() // SAMPLE)] if values.numel() > SAMPLE else values
+    low, high = sample.detach().aminmax()
+    if low < -PROBABILITY_TOLERANCE or high > 1 + PROBABILITY_TOLERANCE:
         raise ValueError(
-            f'Parameter `target` should hold labels in [0, {n_labels - 1}] or the ignored one. '
-            f'Found {target[wrong][0].item()} (in {int(wrong.sum())} items).'
+            f'Parameter `{name}` should hold probabilities in [0, 1]. Found values from {low.item():.4g} to '
+            f'{high.item():.4g}; pass `logits.softmax(1)`, or `logits.sigmoid()` for a single channel.'
         )
+
+
+def look_like_probabilities(scores: Tensor, of_softmax: bool) -> bool | None:
+    """Return whether scores [N, C, P] are probabilities; None where they may also be logits of an untrained network.
+
+    Probabilities are in [0, 1], and those of a softmax add up to 1.
+    """
+    if scores.numel() < MANY_SCORES:
+        return None
+    low, high = scores.detach().aminmax()
+    if low == high:
+        return None
+    if not 0 <= low < high <= 1:
+        return False
+    if of_softmax:
+        return bool(((scores.detach().sum(1) - 1).abs() < SHARE_TOLERANCE).all())
+    return True if low < 0.5 < high else None
 
 
 def check_tensor(name: str, value: object) -> None:
@@ -309,14 +517,10 @@ def check_option(name: str, value: object, options: Sequence[str]) -> None:
 
 def check_zero_or_one(name: str, values: Tensor, valid: Tensor | None = None) -> None:
     """Raise ValueError unless the values that count are 0 or 1, where reading them costs nothing."""
-    if values.dtype == torch.bool or not can_be_read(values):
+    if values.dtype == torch.bool or not is_due(values, name, values.dim(), values.dtype):
         return
     wrong = (values != 0) & (values != 1)
-    wrong = wrong if valid is None else wrong & valid
-    if wrong.any():
-        raise ValueError(
-            f'Parameter `{name}` should be 0 or 1. Found {values[wrong][0].item()} (in {int(wrong.sum())} items).'
-        )
+    refuse(wrong if valid is None else wrong & valid, f'Parameter `{name}` should be 0 or 1.', values)
 
 
 def check_ignore_index(ignore_index: object) -> None:

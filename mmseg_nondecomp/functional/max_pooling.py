@@ -38,6 +38,8 @@ from mmseg_nondecomp.functional._inputs import (
     check_floating_point,
     check_number,
     in_one_process,
+    is_due,
+    refuse,
 )
 from mmseg_nondecomp.functional._selection import upper_bin_edge
 
@@ -206,9 +208,6 @@ def _newton(powers: Tensor, root: Tensor, m: Tensor, reduce: Reduce) -> tuple[Te
 def _check_losses(losses: Tensor, mask: Tensor | None = None) -> None:
     """Raise unless the losses inside the mask are floating-point, non-negative and not NaN."""
     check_floating_point('losses', losses)
-    bad = ~(losses >= 0) if mask is None else mask & ~(losses >= 0)
-    if bad.any():
-        raise ValueError(
-            f'Parameter `losses` should be non-negative and not NaN. Found {losses[bad][0].item()} '
-            f'({int(bad.sum())} such values).'
-        )
+    if is_due(losses, 'losses', losses.dim()):
+        bad = ~(losses >= 0) if mask is None else mask & ~(losses >= 0)
+        refuse(bad, 'Parameter `losses` should be non-negative and not NaN.', losses)

@@ -35,7 +35,7 @@ from mmseg_nondecomp.functional._inputs import (
     in_one_process,
     label_scores,
     read_class_weight,
-    read_inputs,
+    read_probabilities,
 )
 
 
@@ -56,6 +56,7 @@ def soft_iou(
     class_weight: Tensor | Sequence[float] | None = None,
     alpha: float = 1.0,
     beta: float = 1.0,
+    mode: str | None = None,
 ) -> Tensor:
     """Compute the soft Jaccard loss, or with weights the Tversky loss, averaged over classes.
 
@@ -70,7 +71,7 @@ def soft_iou(
     """
     check_classes(classes)
     check_weights_of_errors(alpha, beta)
-    inputs = read_inputs(probs, target, ignore_index=ignore_index, name='probs')
+    inputs = read_probabilities(probs, target, ignore_index, mode)
     class_weight = read_class_weight(class_weight, inputs.scores.dtype)
     return class_average(soft_losses(inputs, per_image, alpha, beta), classes, class_weight)
 

@@ -13,7 +13,7 @@ from mmseg.models.decode_heads.decode_head import BaseDecodeHead
 from mmseg.models.losses import CrossEntropyLoss
 from torch import Tensor, nn
 
-from mmseg_nondecomp.functional._inputs import can_be_read, check_absent, check_integer, check_number, check_option
+from mmseg_nondecomp.functional._inputs import check_absent, check_integer, check_number, check_option, is_due, refuse
 from mmseg_nondecomp.losses import SMeasureLoss
 from mmseg_nondecomp.losses._base import RegisteredLoss, training_iteration
 from mmseg_nondecomp.losses._distributed import sum_over
@@ -125,7 +125,7 @@ class SMeasureHead(BaseDecodeHead):
         """Return the areas from which s is decided, float64, and the mask of the images that count, bool [N].
 
         They are those of all classes in each image [N, C], or with ``group='size'`` the area to be compared [N, 1], for
-        labels [N, H, W]. A label that is neither a class nor ignored is found on the CPU only.
+        labels [N, H, W]. Labels are checked as those of losses are.
         """
         counts = _count_classes(labels, self.num_classes, self.ignore_index)
         n_valid = counts.sum(1)
@@ -160,6 +160,7 @@ class SMeasureHead(BaseDecodeHead):
 def _call(loss: Any, scores: Tensor, target: Tensor, weight: Tensor, ids: dict[str, Tensor]) -> Tensor:
     """Compute a loss that takes each score as a decision of its own."""
     if isinstance(loss, RegisteredLoss):
+        loss.states_channels = True
         return loss(scores, target, weight=weight, **ids)
     # MMSegmentation's loss has a weight for each score, and divides by the number of all of them. It reads a single
     # score as a class index.
@@ -172,13 +173,11 @@ def _call(loss: Any, scores: Tensor, target: Tensor, weight: Tensor, ids: dict[s
 def _count_classes(labels: Tensor, n_classes: int, ignore_index: int) -> Tensor:
     """Return the number of pixels of each class in each image, int64 of shape [N, C]."""
     ignored = labels == ignore_index
-    if can_be_read(labels):
-        wrong = ~ignored & ((labels < 0) | (labels >= n_classes))
-        if wrong.any():
-            raise ValueError(
-                f'Parameter `num_classes` should be above all labels but `ignore_index`, {ignore_index}. '
-                f'Found {n_classes}, and the label {labels[wrong][0].item()}.'
-            )
+    if is_due(labels, 'labels', labels.dim()):
+        message = (
+            f'Parameter `num_classes` ({n_classes}) should be above all labels but `ignore_index` ({ignore_index}).'
+        )
+        refuse(~ignored & ((labels < 0) | (labels >= n_classes)), message, labels)
     index = labels.long().masked_fill(ignored, 0).flatten(1)
     counts = torch.zeros(len(labels), n_classes, dtype=torch.long, device=labels.device)
     return counts.scatter_add_(1, index, (~ignored).long().flatten(1))

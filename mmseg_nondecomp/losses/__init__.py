@@ -7,9 +7,11 @@ from mmseg_nondecomp.losses.hard_topk_loss import HardTopKLoss
 from mmseg_nondecomp.losses.loss_max_pooling import LossMaxPooling
 from mmseg_nondecomp.losses.lovasz_hinge_loss import LovaszHingeLoss
 from mmseg_nondecomp.losses.lovasz_softmax_loss import LovaszSoftmaxLoss
+from mmseg_nondecomp.losses.mask_loss import MaskLoss
 from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
 from mmseg_nondecomp.losses.smooth_topk_loss import SmoothTopKLoss
 from mmseg_nondecomp.losses.soft_iou_loss import SoftIoULoss
+from mmseg_nondecomp.losses.sum_of_losses import SumOfLosses
 
 __all__ = [
     'DirectAPLoss',
@@ -18,7 +20,9 @@ __all__ = [
     'LossMaxPooling',
     'LovaszHingeLoss',
     'LovaszSoftmaxLoss',
+    'MaskLoss',
     'SMeasureLoss',
     'SmoothTopKLoss',
     'SoftIoULoss',
+    'SumOfLosses',
 ]

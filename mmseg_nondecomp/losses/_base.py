@@ -1,6 +1,7 @@
 """Base classes of the registered losses: one `forward` for the call forms of all toolboxes."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -8,16 +9,22 @@ from torch import Tensor, nn
 
 from mmseg_nondecomp._utils.versions import is_compiling
 from mmseg_nondecomp.functional._inputs import (
+    MODES,
     Inputs,
+    Reading,
     Reduce,
+    check_ignore_index,
     check_number,
     check_option,
-    one_of_two,
+    check_tensor,
+    look_like_probabilities,
     read_class_weight,
     read_inputs,
 )
 from mmseg_nondecomp.losses._distributed import SCOPES, sum_over
 from mmseg_nondecomp.registry import HAS_MMENGINE
+
+PATIENCE = 20  # number of calls in which scores are compared with probabilities, unless one of them settles it
 
 
 class Value(NamedTuple):
@@ -35,20 +42,30 @@ class RegisteredLoss(nn.Module):
 
     default_name: str  # key in the log unless another is given
     shown: tuple[str, ...] = ()  # settings in ``print(model)``
+    modes: tuple[str, ...] = MODES
     has_terms = True  # whether the loss is a sum with a term for each item
     averages_terms = False  # whether the loss is the mean of its terms, and ``reduction_override='sum'`` their sum
     one_vs_rest = False  # whether each channel is a decision of its own
     two_channels_decide = False  # whether two channels with labels are one decision
-    use_sigmoid = False  # whether, with a single channel, label 0 is its class, as in MMDetection
+    use_sigmoid = False  # read by heads of MMDetection: whether there is no channel for the background
+    states_channels = False  # whether the configuration states how channels are read
 
-    def __init__(self, loss_weight: float = 1.0, loss_name: str | None = None, **unexpected: Any) -> None:
+    def __init__(
+        self,
+        loss_weight: float = 1.0,
+        loss_name: str | None = None,
+        mode: str | None = None,
+        ignore_index: int | None = None,
+        **unexpected: Any,
+    ) -> None:
         super().__init__()
         if unexpected:
-            raise TypeError(
-                f'{type(self).__name__} has no argument {", ".join(f"`{name}`" for name in unexpected)}. If it comes '
-                'from the config that yours inherits from, MMEngine has merged the two dicts: add `_delete_=True` to '
-                f'yours, as in `loss_decode=dict(_delete_=True, type={type(self).__name__!r}, ...)`.'
-            )
+            raise TypeError(unexpected_arguments(type(self), unexpected))
+        if mode is not None:
+            check_option('mode', mode, self.modes)
+        check_ignore_index(ignore_index)
+        self.mode, self.ignore_index = mode, ignore_index
+        self.states_channels = mode is not None
         loss_name = self.default_name if loss_name is None else loss_name
         if not isinstance(loss_name, str) or 'loss' not in loss_name:
             raise ValueError(
@@ -58,6 +75,8 @@ class RegisteredLoss(nn.Module):
         check_number('loss_weight', loss_weight, '(-inf, inf)')
         self.loss_weight = loss_weight
         self._loss_name = loss_name
+        self._checked: dict[Any, int] = {}  # number of checked calls on a device, by their layout
+        self._calls_compared = 0  # number of calls whose scores were compared with probabilities
 
     @property
     def loss_name(self) -> str:
@@ -81,16 +100,28 @@ class RegisteredLoss(nn.Module):
             target: Class indices [N, *], or a soft label for each item [N, C, *].
             weight: A factor for each item [N, *]; 0 removes it from the set.
             avg_factor: Accepted and not used: the loss of a set is a mean or a ratio by definition.
-            reduction_override: With ``'none'``, the terms of the loss, one for each item, of shape [N, *]. They add up
-                to the loss, those of `SoftIoULoss` to a linear function with its gradient; of top-k losses they are
-                averaged, or summed with ``'sum'``. A measure of all items together has no terms.
-            ignore_index: The label that removes an item from the set. By default 255, where it cannot be a class.
+            reduction_override: With ``'none'``, the terms of the loss, one for each item, of shape [N, *]; in a box
+                head with ``use_sigmoid=True`` one for each channel, [N, C]. They add up to the loss, those of
+                `SoftIoULoss` to a linear function with its gradient; of top-k losses they are averaged, or summed with
+                ``'sum'``. A measure of all items together has no terms.
+            ignore_index: The label that removes an item from the set. By default that of the constructor, or 255 where
+                it cannot be a class.
             **kwargs: Arguments that a head passes to losses of other kinds.
         """
         self._check_reduction(reduction_override)
-        inputs = self.read(pred, target, weight, ignore_index)
+        reading = self.reading(pred, target, weight, avg_factor)
+        inputs = self.read(pred, target, weight, ignore_index, reading)
+        if self._calls_compared < PATIENCE and self._are_probabilities(inputs.scores):
+            warnings.warn(
+                f'{type(self).__name__} expects logits, and all scores look like probabilities: they are in [0, 1]. '
+                'Pass the scores from before the softmax or the sigmoid.',
+                stacklevel=4,
+            )
         if reduction_override == 'none':
-            return self.loss_weight * self.terms(inputs).view(inputs.shape)
+            terms = self.loss_weight * self.terms(inputs).view(inputs.shape)
+            if self.use_sigmoid and pred.dim() == 2 and is_box_head(pred, weight, avg_factor):
+                terms = (terms / pred.shape[1]).unsqueeze(1).expand_as(pred)  # as MMDetection's own losses
+            return terms
         observes = self.training and torch.is_grad_enabled()
         if observes:
             self.tick()
@@ -100,17 +131,62 @@ class RegisteredLoss(nn.Module):
             value = self.value(inputs, **kwargs)
         if observes:
             self.observe(inputs, value.statistics)
-        if is_logged():
-            with torch.no_grad():
-                for name, number in self.measures(inputs, value.statistics).items():
-                    log_scalar(f'{self.loss_name}_{name}', number)
+        log_measures(self, self.measures, inputs, value.statistics)
         return self.loss_weight * value.loss
 
-    def read(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Inputs:
-        """Return the tensors of a call in the common layout."""
-        if self.two_channels_decide:
-            pred = one_of_two(pred, target)
-        return read_inputs(pred, target, weight, ignore_index, self.one_vs_rest, self.use_sigmoid)
+    def read(
+        self,
+        pred: Tensor,
+        target: Any,
+        weight: Tensor | None = None,
+        ignore_index: int | None = None,
+        reading: Reading | None = None,
+    ) -> Inputs:
+        """Return the tensors of a call in the common layout, as docs/layouts.md describes."""
+        if isinstance(target, (tuple, list)) and all(isinstance(part, Tensor) for part in target):
+            target = self._shares_of_quality(pred, target)
+        ignore_index = self.ignore_index if ignore_index is None else ignore_index
+        reading = self.reading(pred, target, weight, None) if reading is None else reading
+        return read_inputs(pred, target, weight, ignore_index, reading, checked=self._checked)
+
+    def reading(self, pred: Tensor, target: Any, weight: Tensor | None, avg_factor: Any) -> Reading:
+        """Return how a call is read, which depends on the toolbox that calls where shapes have two readings."""
+        check_tensor('pred', pred)
+        n_channels = pred.shape[1] if pred.dim() == 2 else 0
+        if pred.dim() == 1 and avg_factor is not None:
+            raise ValueError(
+                'Parameter `pred` should be of shape [N, C, *] beside `avg_factor`. Found masks in one dimension, '
+                f'{tuple(pred.shape)}: use `MaskLoss(loss=dict(type={type(self).__name__!r}, ...))`.'
+            )
+        pair = self.two_channels_decide and self.mode != 'multilabel'
+        has_labels = not isinstance(target, Tensor) or target.dim() == 1  # a pair of labels and qualities, or labels
+        # `avg_factor` is looked at only where it tells two readings apart, as a compiled graph is valid for its type.
+        of_boxes = has_labels and (n_channels == 1 or (pair and n_channels == 2))
+        of_boxes = of_boxes and is_box_head(pred, weight, avg_factor)
+        is_stated = self.states_channels
+        if n_channels > 1 and self.one_vs_rest and not (has_labels or is_stated):
+            is_stated = avg_factor is not None and not is_box_head(pred, weight, avg_factor)
+        pair = pair and not (of_boxes and self.use_sigmoid)
+        return Reading(self.mode, self.one_vs_rest, self.one_vs_rest, is_stated, pair, of_boxes)
+
+    def _are_probabilities(self, scores: Tensor) -> bool:
+        """Return whether the scores of one of the first calls are probabilities."""
+        if not can_be_compared(scores):
+            return False
+        found = look_like_probabilities(scores, not self.one_vs_rest and scores.shape[1] > 1)
+        self._calls_compared = PATIENCE if found is not None else self._calls_compared + 1
+        return bool(found)
+
+    def _shares_of_quality(self, pred: Tensor, target: Any) -> Tensor:
+        """Return the pair of labels [N] and qualities [N] of MMDetection's GFLHead as several labels [N, C]."""
+        if not self.one_vs_rest or len(target) != 2 or pred.dim() != 2:
+            raise TypeError(
+                'Parameter `target` should be a tensor. Found labels and their qualities, which MMDetection passes to '
+                f'QualityFocalLoss: {type(self).__name__} cannot take its place in this head.'
+            )
+        label, quality = target
+        shares = quality.new_zeros(len(pred), pred.shape[1] + 1)
+        return shares.scatter_(1, label.long().unsqueeze(1), quality.unsqueeze(1))[:, :-1]
 
     def value(self, inputs: Inputs, **_: Any) -> Value:
         """Compute the loss, without side effects."""
@@ -155,15 +231,19 @@ class SetLoss(RegisteredLoss):
             process), or ``'world'`` (the mini-batches of all processes: each of them has to call the loss in each step,
             or the others wait for it).
         class_weight: A factor for each class in the mean over classes.
-        use_sigmoid: True where each channel is a decision of its own. MMDetection's dense heads read it from the config
-            to choose their number of channels; label C is then the background, and with a single class label 0 is the
-            object.
+        use_sigmoid: True where each channel is a decision of its own; label C is then the background. MMDetection's
+            dense heads read it from the config to choose their number of channels.
         loss_weight: The factor of this loss in the objective.
         loss_name: The key in the log; by default the name of the loss.
+        mode: ``'multiclass'``, ``'binary'`` or ``'multilabel'``, as in segmentation-models-pytorch. By default a call
+            is read if its shapes have a single reading; see docs/layouts.md.
+        ignore_index: The label that removes an item from the set, unless the call has one.
         **unexpected: Arguments that no loss has, such as those left over in a merged config: an error.
     """
 
     default_scope = 'batch'
+    has_value_of_images = True  # whether `value` has an argument `each_set`
+    takes_shares = True  # whether items may belong to a class in part
     class_weight: Tensor | None
 
     def __init__(
@@ -173,20 +253,45 @@ class SetLoss(RegisteredLoss):
         use_sigmoid: bool | None = None,
         loss_weight: float = 1.0,
         loss_name: str | None = None,
+        mode: str | None = None,
+        ignore_index: int | None = None,
         **unexpected: Any,
     ) -> None:
         if use_sigmoid is not None and use_sigmoid is not True:
             unexpected['use_sigmoid'] = use_sigmoid
-        super().__init__(loss_weight, loss_name, **unexpected)
+        super().__init__(loss_weight, loss_name, mode, ignore_index, **unexpected)
         self.scope = self.default_scope if scope is None else scope
         check_option('scope', self.scope, SCOPES)
         self.use_sigmoid = bool(use_sigmoid)
+        self.states_channels = self.use_sigmoid or self.states_channels
         self.register_buffer('class_weight', read_class_weight(class_weight), persistent=False)
 
     @property
     def reduce(self) -> Reduce:
         """Sum over the processes that share a set."""
         return sum_over(self.scope)
+
+
+def unexpected_arguments(of: type, unexpected: dict[str, Any]) -> str:
+    """Return the message for arguments that a loss does not have."""
+    return (
+        f'{of.__name__} has no argument {", ".join(f"`{name}`" for name in unexpected)}. If it comes '
+        'from the config that yours inherits from, MMEngine has merged the two dicts: add `_delete_=True` to '
+        f'yours, as in `loss_decode=dict(_delete_=True, type={of.__name__!r}, ...)`.'
+    )
+
+
+def is_box_head(pred: Tensor, weight: Tensor | None, avg_factor: Any) -> bool:
+    """Return whether a box head of MMDetection calls with predictions [N, C].
+
+    It averages over weights or positives, MMPretrain over the images of its call.
+    """
+    return avg_factor is not None and not (weight is None and type(avg_factor) is int and avg_factor == len(pred))
+
+
+def can_be_compared(scores: Tensor) -> bool:
+    """Return whether the scores of the first calls are read: not in a graph, and not if there are no values."""
+    return not is_compiling() and type(scores) is Tensor and scores.device.type != 'meta'
 
 
 def is_logged() -> bool:
@@ -207,6 +312,14 @@ def is_traced_in_training() -> bool:
 def training_iteration() -> int | None:
     """Return the iteration of the Runner that trains; None where there is none."""
     return _message_hub().get_info('iter') if is_logged() else None
+
+
+def log_measures(loss: RegisteredLoss, measures: Callable[..., dict[str, Tensor]], *of_call: Any) -> None:
+    """Log the measures of a call under the name of a loss while a Runner trains."""
+    if is_logged():
+        with torch.no_grad():
+            for name, number in measures(*of_call).items():
+                log_scalar(f'{loss.loss_name}_{name}', number)
 
 
 def log_scalar(name: str, value: Tensor) -> None:

@@ -7,18 +7,16 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.functional._averaging import ClassLosses, class_average, count_scores, score_bins
+from mmseg_nondecomp.functional._averaging import ClassLosses, class_average, count_scores, score_bins, set_averages
 from mmseg_nondecomp.functional._inputs import (
     Inputs,
+    Reading,
     check_flag,
     check_number,
     check_option,
-    check_tensor,
-    check_zero_or_one,
-    read_inputs,
 )
-from mmseg_nondecomp.functional.direct._gradient import MODES
-from mmseg_nondecomp.losses._base import SetLoss, Value
+from mmseg_nondecomp.functional.direct._gradient import MODES as UPDATES
+from mmseg_nondecomp.losses._base import SetLoss, Value, is_box_head
 from mmseg_nondecomp.losses._distributed import lengths_by_process, rows_by_process, sum_over
 
 MAX_EXCHANGED = 2**17  # largest number of items of all processes exchanged one by one; beyond, their histogram is
@@ -40,51 +38,68 @@ class DirectLoss(SetLoss):
     It defines channels, activation and accuracy for MMDetection's box heads. The arguments are those of `DirectAPLoss`.
     """
 
-    has_terms = False
+    has_terms = takes_shares = False
     one_vs_rest = True
     custom_cls_channels = custom_activation = custom_accuracy = True
-    shown = ('epsilon', 'mode', 'per_class', 'scope')
+    shown = ('epsilon', 'update', 'per_class', 'scope')
+    use_sigmoid = True
 
     def __init__(
         self,
         epsilon: float = 0.1,
-        mode: str = 'positive',
+        mode: str | None = None,
         per_class: bool = True,
         *,
+        update: str | None = None,
         background_column: bool | None = None,
-        use_sigmoid: bool = True,
+        use_sigmoid: bool | None = None,
         **common: Any,
     ) -> None:
         check_number('epsilon', epsilon, '(0, inf)')
-        check_option('mode', mode, MODES)
+        if mode in UPDATES:  # the name of this argument before `mode` was that of the layout
+            mode, update = None, update or mode
+        update = 'positive' if update is None else update
+        check_option('update', update, UPDATES)
         check_flag('per_class', per_class)
         check_flag('background_column', background_column, optional=True)
-        check_flag('use_sigmoid', use_sigmoid)
-        super().__init__(use_sigmoid=use_sigmoid, **common)
+        check_flag('use_sigmoid', use_sigmoid, optional=True)
+        super().__init__(use_sigmoid=use_sigmoid, mode=mode, **common)
+        self.use_sigmoid = True
+        self.has_box_channels = self.states_channels  # whether a box head has none for the background
+        self.n_box_channels: int | None = None
         if self.class_weight is not None and not per_class:
             raise ValueError(
                 'Parameter `class_weight` should be None with `per_class=False`, where classes are not averaged. '
                 f'Found {self.class_weight.tolist()}.'
             )
-        self.epsilon, self.mode, self.per_class = epsilon, mode, per_class
+        self.epsilon, self.update, self.per_class = epsilon, update, per_class
         self.background_column = background_column
         self.has_background_column = bool(background_column)
 
-    def read(self, pred: Tensor, target: Tensor, weight: Tensor | None, ignore_index: int | None) -> Inputs:
-        """Return the tensors of a call; the class of a single channel is label 0 of items and label 1 of maps."""
-        check_tensor('pred', pred)
-        inputs = read_inputs(pred, target, weight, ignore_index, self.one_vs_rest, zero_is_class=pred.dim() == 2)
-        if inputs.weight is not None:
-            check_zero_or_one('weight', inputs.weight)
-        return inputs
+    def reading(self, pred: Tensor, target: Any, weight: Tensor | None, avg_factor: Any) -> Reading:
+        """Return how a call is read; a box head has to have no channel for the background."""
+        reading = super().reading(pred, target, weight, avg_factor)
+        has_labels = reading.mode is None and pred.dim() == 2 and not (isinstance(target, Tensor) and target.dim() > 1)
+        if has_labels and pred.shape[1] > 1 and not self.has_box_channels and is_box_head(pred, weight, avg_factor):
+            raise ValueError(
+                'Parameter `use_sigmoid` should be True in the config of a box head of MMDetection, which otherwise '
+                f'has a channel for the background: `loss_cls=dict(type={type(self).__name__!r}, use_sigmoid=True)`.'
+            )
+        if has_labels and self.n_box_channels not in (None, pred.shape[1]):
+            raise ValueError(
+                f'Parameter `pred` should have {self.n_box_channels} channels, as the box head was told. Found '
+                f'{pred.shape[1]}: the head has one for the background, and needs a loss of all classes together.'
+            )
+        return reading._replace(is_crisp=True)
 
-    def value(self, inputs: Inputs, **_: Any) -> Value:
-        """Compute the average of the losses of the problems."""
+    def value(self, inputs: Inputs, each_set: bool = False, **_: Any) -> Value:
+        """Compute the average of the losses of the problems; with ``each_set``, that of each set."""
         problems = self.problems(inputs)
-        of_classes = self.losses(problems, self.mode)
+        of_classes = self.losses(problems, self.update)
         # NaN is shown even where a class does not count.
         present = of_classes.present | of_classes.losses.isnan()
-        loss = class_average(of_classes._replace(present=present), 'present', self.class_weight)
+        average = set_averages if each_set else class_average
+        loss = average(of_classes._replace(present=present), 'present', self.class_weight)
         return Value(loss, (problems, of_classes))
 
     def problems(self, inputs: Inputs) -> Problems:
@@ -93,8 +108,8 @@ class DirectLoss(SetLoss):
         is_positive = labels > 0.5 if inputs.is_soft else labels
         return Problems(inputs.scores, is_positive, inputs.valid.unsqueeze(1).expand_as(inputs.scores))
 
-    def losses(self, problems: Problems, mode: str | None) -> ClassLosses:
-        """Return the loss of each problem; for the mode None, that of the paper, without a gradient."""
+    def losses(self, problems: Problems, update: str | None) -> ClassLosses:
+        """Return the loss of each problem; for the update None, that of the paper, without a gradient."""
         raise NotImplementedError
 
     def measure(self, loss: Tensor) -> dict[str, Tensor]:
@@ -106,13 +121,14 @@ class DirectLoss(SetLoss):
         problems, (losses, counted, _) = statistics
         if not counted.any():
             return {}
-        losses = self.losses(problems, None).losses if self.mode in ('hinge', 'perceptron') else losses
+        losses = self.losses(problems, None).losses if self.update in ('hinge', 'perceptron') else losses
         return self.measure(torch.where(counted, losses, 0).sum() / counted.sum())
 
     def get_cls_channels(self, num_classes: int) -> int:
         """Return the number of channels of a box head of MMDetection: one for each class, none for the background."""
         if self.background_column is None:
             self.has_background_column = True
+        self.has_box_channels, self.n_box_channels = True, num_classes
         return num_classes
 
     def get_activation(self, cls_score: Tensor) -> Tensor:
@@ -133,6 +149,12 @@ class DirectLoss(SetLoss):
         is_object = (labels >= 0) & (labels < n_classes)
         hits = is_object & (cls_score.argmax(-1) == labels)
         return {'acc_classes': 100 * hits.sum() / is_object.sum().clamp(min=1)}
+
+
+def gradient_of(losses: Tensor, scores: Tensor) -> Tensor:
+    """Return the gradient of the losses [R, S] with respect to the scores [R, S, n]."""
+    (gradient,) = torch.autograd.grad(losses, scores, torch.ones_like(losses), retain_graph=True)
+    return gradient
 
 
 def of_all_processes(own: Problems) -> Problems:

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmseg_nondecomp.functional._averaging import ClassLosses, class_average, jaccard_counts, mean_jaccard
+from mmseg_nondecomp.functional._averaging import ClassLosses, class_average, jaccard_counts, mean_jaccard, set_averages
 from mmseg_nondecomp.functional._inputs import (
     Activation,
     Classes,
@@ -16,7 +16,7 @@ from mmseg_nondecomp.functional._inputs import (
     check_integer,
 )
 from mmseg_nondecomp.functional.lovasz.histogram import Bins, lovasz_losses
-from mmseg_nondecomp.losses._base import SetLoss, Value
+from mmseg_nondecomp.losses._base import SetLoss, Value, training_iteration
 
 
 class JaccardLoss(SetLoss):
@@ -32,16 +32,17 @@ class JaccardLoss(SetLoss):
         super().__init__(**common)
         check_classes(classes)
         self.classes = classes
-        self.one_vs_rest = self.use_sigmoid
+        self.one_vs_rest = self.use_sigmoid or self.mode == 'multilabel'
 
     def class_losses(self, inputs: Inputs, activation: Activation) -> tuple[ClassLosses, Any]:
         """Return the loss of each class in each set, for logits with an activation or for scores, and statistics."""
         raise NotImplementedError
 
-    def value(self, inputs: Inputs, **_: Any) -> Value:
-        """Compute the average of the losses of the classes."""
+    def value(self, inputs: Inputs, each_set: bool = False, **_: Any) -> Value:
+        """Compute the average of the losses of the classes; with ``each_set``, that of each set."""
         losses, statistics = self.class_losses(inputs, self.activation(inputs))
-        return Value(class_average(losses, self.classes, self.class_weight), statistics)
+        average = set_averages if each_set else class_average
+        return Value(average(losses, self.classes, self.class_weight), statistics)
 
     def terms(self, inputs: Inputs) -> Tensor:
         """Compute the error of each item times the slope of the loss."""
@@ -93,6 +94,7 @@ class LovaszLoss(JaccardLoss):
             )
         self.bins = bins
         self.memory = HistogramMemory(memory) if memory else None
+        self._last_iteration: int | None = None
 
     def class_losses(self, inputs: Inputs, activation: Activation) -> tuple[ClassLosses, Tensor | None]:
         """Return the extension for each class in each set, and the histogram of the mini-batch."""
@@ -100,8 +102,11 @@ class LovaszLoss(JaccardLoss):
         return lovasz_losses(inputs, self.binning, self.bins, self.scope == 'image', activation, past, self.reduce)
 
     def observe(self, inputs: Inputs, statistics: Tensor | None) -> None:
-        """Keep the histogram of the mini-batch."""
-        if self.memory is not None and statistics is not None:
+        """Keep the histogram of the mini-batch; of the first call, where a head calls its loss several times."""
+        iteration = training_iteration()
+        is_first = iteration is None or iteration != self._last_iteration
+        self._last_iteration = iteration
+        if self.memory is not None and statistics is not None and is_first:
             self.memory.append(statistics)
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmseg_nondecomp.functional._inputs import Inputs, can_be_read, check_class_weight
+from mmseg_nondecomp.functional._inputs import Inputs, Reading, check_class_weight, is_due, refuse
 from mmseg_nondecomp.registry import MODELS
 
 
@@ -80,6 +80,7 @@ class RegisteredPixelLoss(nn.Module):
             raise ValueError(f'Parameter `class_weight` belongs into the config of `pixel_loss`, {cfg["type"]!r}.')
         self.name = str(cfg['type'])
         self.loss = MODELS.build(cfg)
+        self.checked: dict[Any, int] = {}
         takes_ignore_index = 'ignore_index' in inspect.signature(self.loss.forward).parameters
         self.ignore_nothing = {'ignore_index': -100} if takes_ignore_index else {}
 
@@ -100,12 +101,20 @@ class RegisteredPixelLoss(nn.Module):
                 f'{tuple(losses.shape)} for {tuple(valid.shape)} pixels with `reduction_override="none"`.'
             )
         losses = losses.masked_fill(~valid, 0)
-        if can_be_read(losses) and (losses < 0).any():
-            raise ValueError(
-                f'Parameter `pixel_loss` should name a loss that is never negative. {self.name} returned '
-                f'{losses.min().item():.4g}.'
-            )
+        if is_due(losses, losses.dim(), checked=self.checked):
+            message = f'Parameter `pixel_loss` should name a loss that is never negative. It is {self.name}.'
+            refuse(losses < 0, message, losses)
         return losses.reshape(inputs.valid.shape)
+
+
+def check_reading(reading: Reading, pixel_loss: str | nn.Module) -> Reading:
+    """Raise ValueError if a registered loss is called by a box head of one class: packages disagree on its label."""
+    if reading.of_boxes and isinstance(pixel_loss, RegisteredPixelLoss):
+        raise ValueError(
+            "Parameter `pixel_loss` should be 'focal' or 'bce' in a box head of one class. "
+            f'Found the config of {pixel_loss.name}.'
+        )
+    return reading
 
 
 def _decision_losses(scores: Tensor, is_class: Tensor) -> Tensor:

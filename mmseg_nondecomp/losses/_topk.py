@@ -8,9 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional._inputs import Inputs, check_k, check_number
+from mmseg_nondecomp.functional._inputs import (
+    Inputs,
+    Reading,
+    check_class_weight,
+    check_k,
+    check_number,
+    number_of_classes,
+    read_class_weight,
+)
 from mmseg_nondecomp.functional.topk.smooth import item_rows, item_terms
 from mmseg_nondecomp.losses._base import RegisteredLoss, Value
+
+TINY = 1e-30  # sum of weights in place of 0, for a loss of 0
 
 
 class TopKLoss(RegisteredLoss):
@@ -18,6 +28,8 @@ class TopKLoss(RegisteredLoss):
 
     default_name = 'loss_topk'
     averages_terms = True
+    class_weight: Tensor | None
+    modes = ('multiclass',)
 
     def __init__(
         self,
@@ -25,24 +37,43 @@ class TopKLoss(RegisteredLoss):
         margin: float = 1.0,
         *,
         k_weights: Sequence[float] | None = None,
+        class_weight: Sequence[float] | None = None,
         **common: Any,
     ) -> None:
         super().__init__(**common)
+        self.register_buffer('class_weight', read_class_weight(class_weight), persistent=False)
         check_number('margin', margin, '[0, inf)')
         self.k, self.margin = k, margin
         self.k_weights = _weight_of_each(k if isinstance(k, Sequence) else (k,), k_weights)
 
+    def reading(self, pred: Tensor, target: Any, weight: Tensor | None, avg_factor: Any) -> Reading:
+        """Return how a call is read: with a channel for each class."""
+        check_k(max(self.k_weights), number_of_classes(pred, 'pred') or math.inf)
+        reading = super().reading(pred, target, weight, avg_factor)
+        return reading._replace(mode='multiclass')
+
     def value(self, inputs: Inputs, **_: Any) -> Value:
-        """Compute the mean loss of the items that count."""
+        """Compute the mean loss of the items that count, weighted by class as `torch.nn.CrossEntropyLoss` does."""
         count = inputs.valid.sum().clamp(min=1)
-        return Value(self.terms(inputs).sum() / count, statistics=count)
+        total = count if self.class_weight is None else self._class_weights(inputs).sum().clamp(min=TINY)
+        return Value(self.terms(inputs).sum() / total, statistics=count)
 
     def terms(self, inputs: Inputs) -> Tensor:
         """Compute the weighted losses of the items, of shape [N, P]."""
         scores, target = item_rows(inputs)
         of_each_k = [(weight, self.losses(scores, target, k)) for k, weight in self.k_weights.items()]
         losses = reduce(torch.add, (losses if weight == 1 else weight * losses for weight, losses in of_each_k))
-        return item_terms(losses, inputs)
+        terms = item_terms(losses, inputs)
+        return terms if self.class_weight is None else terms * self._class_weights(inputs)
+
+    def _class_weights(self, inputs: Inputs) -> Tensor:
+        """Return the weight of the class of each item [N, P]; 0 for items that do not count."""
+        check_class_weight(self.class_weight, inputs.n_classes)
+        weights: Any = self.class_weight
+        weights = weights.to(inputs.scores)
+        if inputs.is_soft:
+            return torch.einsum('c,ncp->np', weights, inputs.target)
+        return torch.cat([weights, weights.new_zeros(1)])[inputs.target]
 
     def losses(self, scores: Tensor, target: Tensor, k: int) -> Tensor:
         """Compute the losses [N, P] for one k of scores [N, P, C] with labels [N, P] or soft labels [N, P, C]."""

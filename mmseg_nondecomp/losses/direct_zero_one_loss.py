@@ -19,9 +19,10 @@ class DirectZeroOneLoss(DirectLoss):
 
     Args:
         epsilon: The weight of the 0-1 loss in the labelling that is compared.
-        mode: ``'positive'``, ``'negative'``, ``'hinge'`` or ``'perceptron'``, as in `DirectAPLoss`.
+        mode: As in `DirectAPLoss`.
         per_class: Whether the mean is over classes, which ``class_weight`` needs, or over all pairs of an item and a
             class.
+        update: ``'positive'``, ``'negative'``, ``'hinge'`` or ``'perceptron'``, as in `DirectAPLoss`.
         background_column: As in `DirectAPLoss`.
         use_sigmoid: As in `DirectAPLoss`.
         **common: As in `DirectAPLoss`. The default ``loss_name`` is ``'loss_zero_one'``.
@@ -35,9 +36,9 @@ class DirectZeroOneLoss(DirectLoss):
 
     default_name = 'loss_zero_one'
 
-    def losses(self, problems: Problems, mode: str | None) -> ClassLosses:
+    def losses(self, problems: Problems, update: str | None) -> ClassLosses:
         """Return the loss of each problem; one without items has nothing to compare."""
-        sums = direct_zero_one_sums(*problems, self.epsilon, mode)
+        sums = direct_zero_one_sums(*problems, self.epsilon, update)
         size = problems.valid[:, :1].sum(2)  # the same in all classes
         if self.scope != 'image':
             sums, size = sums.sum(0, keepdim=True), size.sum(0, keepdim=True)

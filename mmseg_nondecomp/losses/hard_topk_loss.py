@@ -14,8 +14,7 @@ class HardTopKLoss(TopKLoss):
     Only two scores of an item have a gradient, so `SmoothTopKLoss` trains better; this is its limit for a temperature
     of 0. See :func:`mmseg_nondecomp.functional.hard_topk_loss`.
 
-    The arguments ``k``, ``margin``, ``k_weights``, ``loss_weight`` and ``loss_name`` are those of `SmoothTopKLoss`. The
-    same accuracy is logged.
+    The arguments are those of `SmoothTopKLoss` but for the temperature. The same accuracy is logged.
 
     Example:
         >>> import torch

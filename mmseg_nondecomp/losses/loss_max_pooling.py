@@ -4,10 +4,10 @@ from typing import Any
 
 from torch import Tensor
 
-from mmseg_nondecomp.functional._inputs import Inputs, check_number, check_option
+from mmseg_nondecomp.functional._inputs import Inputs, Reading, check_number, check_option
 from mmseg_nondecomp.functional.max_pooling import pooled_items, pooling_weights
 from mmseg_nondecomp.losses._base import SetLoss, Value
-from mmseg_nondecomp.losses._pixel_losses import PIXEL_LOSSES, RegisteredPixelLoss, pixel_losses
+from mmseg_nondecomp.losses._pixel_losses import PIXEL_LOSSES, RegisteredPixelLoss, check_reading, pixel_losses
 from mmseg_nondecomp.registry import MODELS
 
 
@@ -47,11 +47,10 @@ class LossMaxPooling(SetLoss):
     def __init__(
         self, p: float = 1.3, ratio: float = 0.25, pixel_loss: str | dict[str, Any] = 'cross_entropy', **common: Any
     ) -> None:
-        if pixel_loss == 'cross_entropy' and common.get('use_sigmoid'):
-            raise TypeError(
-                "Parameter `use_sigmoid` should be None with `pixel_loss='cross_entropy'`. Found True. "
-                'If it comes from the config that yours inherits from, add `_delete_=True` to yours.'
-            )
+        if pixel_loss == 'cross_entropy' and (common.get('use_sigmoid') or common.get('mode') == 'multilabel'):
+            name = 'use_sigmoid' if common.get('use_sigmoid') else 'mode'
+            message = f"Parameter `{name}` should be None with `pixel_loss='cross_entropy'`. Found {common[name]!r}."
+            raise TypeError(f'{message} If it comes from an inherited config, add `_delete_=True` to yours.')
         super().__init__(**common)
         check_number('p', p, '[1, inf]')
         check_number('ratio', ratio, '(0, 1]')
@@ -62,10 +61,14 @@ class LossMaxPooling(SetLoss):
         class_weight = common.get('class_weight')
         self.pixel_loss = pixel_loss if isinstance(pixel_loss, str) else RegisteredPixelLoss(pixel_loss, class_weight)
 
-    def value(self, inputs: Inputs, **_: Any) -> Value:
-        """Compute the pooled loss; the statistics are the support of each set."""
+    def reading(self, *call: Any) -> Reading:
+        """Return how a call is read, if the pixel loss can be called that way."""
+        return check_reading(super().reading(*call), self.pixel_loss)
+
+    def value(self, inputs: Inputs, each_set: bool = False, **_: Any) -> Value:
+        """Compute the pooled loss, or with ``each_set`` that of each set; the statistics are the support of each."""
         terms, n_sets, support = self._pooled(inputs)
-        return Value(self.reduce(terms.sum() / n_sets), support)
+        return Value(terms.sum(1) if each_set else self.reduce(terms.sum() / n_sets), support)
 
     def terms(self, inputs: Inputs) -> Tensor:
         """Compute the terms w* · ℓ."""

@@ -66,7 +66,7 @@ class SMeasureLoss(DualAscent, SetLoss):
     """
 
     default_name = 'loss_s_measure'
-    has_terms = False
+    has_terms = has_value_of_images = False
     one_vs_rest = two_channels_decide = True
     shown = ('measure', 'beta', 'target', 'surrogate', 'proxy', 'per_example', 'scope')
 

@@ -26,7 +26,8 @@ class SmoothTopKLoss(TopKLoss):
         tau: The temperature.
         margin: The margin.
         k_weights: The weight of each of several k in the mean; equal by default.
-        **common: ``loss_weight`` and ``loss_name``: see `SetLoss`.
+        class_weight: A factor for each class in the mean over items, as in `torch.nn.CrossEntropyLoss`.
+        **common: ``ignore_index``, ``loss_weight`` and ``loss_name``: see `SetLoss`.
 
     Example:
         >>> import torch
@@ -48,9 +49,10 @@ class SmoothTopKLoss(TopKLoss):
         margin: float = 1.0,
         *,
         k_weights: Sequence[float] | None = None,
+        class_weight: Sequence[float] | None = None,
         **common: Any,
     ) -> None:
-        super().__init__(k, margin, k_weights=k_weights, **common)
+        super().__init__(k, margin, k_weights=k_weights, class_weight=class_weight, **common)
         check_temperature(tau)
         self.tau = tau
 

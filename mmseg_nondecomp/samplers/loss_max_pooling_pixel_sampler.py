@@ -53,6 +53,7 @@ class LossMaxPoolingPixelSampler:
         losses = [
             loss(seg_logit, label, weight=None, ignore_index=self.context.ignore_index, reduction_override='none')
             for loss in (modules if isinstance(modules, nn.ModuleList) else [modules])
+            if getattr(loss, 'has_terms', True)
         ]
         per_pixel = [loss.mean(1) if loss.shape == seg_logit.shape else loss for loss in losses]
         per_pixel = [loss for loss in per_pixel if loss.shape == label.shape]

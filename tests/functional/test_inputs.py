@@ -6,16 +6,18 @@ import torch
 
 from mmseg_nondecomp.functional import _inputs
 from mmseg_nondecomp.functional._inputs import (
+    Reading,
     activate,
     at_least_float32,
     can_be_read,
     in_one_process,
     number_of_classes,
-    one_of_two,
     pull_back,
     read_class_weight,
     read_inputs,
 )
+
+ONE_VS_REST = Reading(overlaps=True, has_background=True)
 
 
 def valid(labels, n_classes=3, ignore_index=None, weight=None, dtype=torch.long):
@@ -31,15 +33,16 @@ def test_labels_and_weights_remove_items_and_values_of_soft_labels_do_not():
     assert valid([0, 1, 255], weight=[0.0, 1e-30, 1.0]) == [False, True, False]
     assert valid([0, -7, 99], weight=[1.0, 0.0, 0.0]) == [True, False, False]
     pred = torch.zeros(2, 3)
-    assert read_inputs(pred, torch.ones(2, 3), ignore_index=1).valid.all()
-    assert read_inputs(pred, torch.rand(2, 3), torch.tensor([0.0, 1.0])).valid.tolist() == [[False, True]]
+    shares = torch.eye(3)[:2]
+    assert read_inputs(pred, shares, ignore_index=1).valid.all()
+    assert read_inputs(pred, shares, torch.tensor([0.0, 1.0])).valid.tolist() == [[False, True]]
 
 
 @pytest.mark.parametrize(('n_labels', 'is_class'), [(254, False), (255, False), (256, True), (1000, True)])
 def test_255_is_ignored_where_it_cannot_be_a_class(n_labels, is_class):
     assert valid([0, 255], n_labels) == [True, is_class]
     assert valid([0, 255], n_labels, ignore_index=255) == [True, False]
-    one_vs_rest = read_inputs(torch.zeros(1, n_labels - 1), torch.tensor([255]), one_vs_rest=True)
+    one_vs_rest = read_inputs(torch.zeros(1, n_labels - 1), torch.tensor([255]), reading=ONE_VS_REST)
     assert one_vs_rest.valid.tolist() == [[is_class]]
 
 
@@ -55,7 +58,7 @@ def test_a_label_that_is_no_class_is_named(label, n_labels):
     with pytest.raises(ValueError, match=message):
         valid([0, label], n_labels)
     with pytest.raises(ValueError, match=message):
-        read_inputs(torch.zeros(1, n_labels - 1), torch.tensor([label]), one_vs_rest=True)
+        read_inputs(torch.zeros(1, n_labels - 1), torch.tensor([label]), reading=ONE_VS_REST)
 
 
 X, Y = torch.zeros(4, 2), torch.zeros(4).long()
@@ -65,12 +68,12 @@ X, Y = torch.zeros(4, 2), torch.zeros(4).long()
     ('pred', 'target', 'weight', 'error', 'message'),
     [
         (X.long(), Y, None, TypeError, '`pred`.*int64'),
-        (X[:, 0], Y, None, ValueError, r'`pred`.*\[N, C, \*\].*\(4,\)'),
+        (X[:, 0], Y[:3], None, ValueError, r'`pred`.*\[N, C, \*\].*\(4,\)'),
         (X, Y[:3], None, ValueError, r'`target`.*\(4,\).*\(3,\)'),
         (torch.zeros(4, 2, 5), Y[:, None].expand(4, 2), None, ValueError, r'`target`.*\(4, 5\).*\(4, 2\)'),
-        (X, Y.float(), None, ValueError, '`target`.*class indices.*float32'),
+        (X, Y + 0.5, None, ValueError, '`target`.*class indices: whole numbers. Found 0.5'),
         (X, torch.zeros(4, 3), None, ValueError, r'`target`.*\(4, 2\).*\(4, 3\)'),
-        (X, X.long(), None, ValueError, '`target`.*int64'),
+        (X, X.long(), None, ValueError, '`target`.*add up to 1 over the 2 classes.*Found 0'),
         (X, Y, torch.ones(4, 2), ValueError, r'`weight`.*\(4,\).*\(4, 2\)'),
         (X[:2], Y[:2], torch.tensor([1, -0.5]), ValueError, '`weight`.*negative.*-0.5'),
         (X.tolist(), Y, None, TypeError, '`pred`.*a tensor.*list'),
@@ -104,7 +107,7 @@ def test_images_are_flattened(space):
 
 
 def test_items_without_a_position_are_one_image():
-    scores, target, shares = torch.rand(5, 3), torch.tensor([0, 1, 2, 1, 0]), torch.rand(5, 3)
+    scores, target, shares = torch.rand(5, 3), torch.tensor([0, 1, 2, 1, 0]), torch.rand(5, 3).softmax(1)
     weight = torch.rand(5)
     found = read_inputs(scores, target, weight)
     assert torch.equal(found.scores, scores.t()[None])
@@ -116,9 +119,9 @@ def test_items_without_a_position_are_one_image():
     assert torch.equal(found.as_called(found.target), target)
 
 
-@pytest.mark.parametrize(('zero_is_class', 'expected'), [(False, [1, 0, 1]), (True, [0, 1, 0])])
-def test_the_label_of_a_single_class(zero_is_class, expected):
-    found = read_inputs(torch.zeros(1, 1, 3), torch.tensor([[0, 1, 0]]), zero_is_class=zero_is_class)
+@pytest.mark.parametrize(('of_boxes', 'expected'), [(False, [1, 0, 1]), (True, [0, 1, 0])])
+def test_the_label_of_a_single_class(of_boxes, expected):
+    found = read_inputs(torch.zeros(3, 1), torch.tensor([0, 1, 0]), reading=Reading(of_boxes=of_boxes))
     assert found.target.tolist() == [expected]
 
 
@@ -137,7 +140,7 @@ def test_ignored_items_have_no_mass_and_no_class():
 
 @pytest.mark.parametrize('dtype', [torch.float16, torch.bfloat16, torch.float32, torch.float64], ids=str)
 def test_scores_and_soft_labels_are_float32_or_better(dtype):
-    found = read_inputs(torch.zeros(1, 2, 3, dtype=dtype), torch.zeros(1, 2, 3, dtype=torch.float16))
+    found = read_inputs(torch.zeros(1, 2, 3, dtype=dtype), torch.full((1, 2, 3), 0.5).half())
     assert found.scores.dtype == found.target.dtype == torch.promote_types(dtype, torch.float32)
     values = torch.zeros(3, dtype=dtype)
     assert (at_least_float32(values) is values) == (dtype in (torch.float32, torch.float64))
@@ -153,16 +156,21 @@ def test_a_soft_label_outside_of_its_range_is_named(share):
 
 def test_two_channels_with_labels_are_one_decision():
     pred, labels = torch.randn(2, 2, 3).half(), torch.zeros(2, 3).long()
-    found = one_of_two(pred, labels)
-    assert found.dtype == torch.float32
-    assert torch.equal(found, pred[:, 1:].float() - pred[:, :1].float())
-    assert one_of_two(pred, torch.zeros(2, 2, 3)).shape == pred.shape
-    assert one_of_two(torch.zeros(2, 3, 3), labels).shape == (2, 3, 3)
+    pair = Reading(overlaps=True, has_background=True, is_stated=True, pair=True)
+    difference = pred[:, 1:].float() - pred[:, :1].float()
+    for target in (labels, labels.unsqueeze(1), labels.float()):
+        found = read_inputs(pred, target, reading=pair).scores
+        assert found.dtype == torch.float32
+        assert torch.equal(found, difference)
+    of_boxes = pair._replace(of_boxes=True)
+    assert torch.equal(read_inputs(pred, labels, reading=of_boxes).scores, -difference)
+    assert read_inputs(pred, torch.zeros(2, 2, 3), reading=pair).scores.shape == pred.shape
+    assert read_inputs(torch.zeros(2, 3, 3), labels, reading=pair).scores.shape == (2, 3, 3)
 
 
 def test_the_number_of_classes_is_read_from_a_tensor_and_values_where_that_costs_nothing():
-    assert number_of_classes(torch.zeros(2, 5, 3)) == 5
-    assert number_of_classes(torch.zeros(2)) == 0
+    assert number_of_classes(torch.zeros(2, 5, 3), 'probs') == 5
+    assert number_of_classes(torch.zeros(2), 'probs') == 0
     with pytest.raises(TypeError, match=r'`probs`.*a tensor'):
         number_of_classes([1.0], 'probs')
     assert can_be_read(torch.zeros(1))

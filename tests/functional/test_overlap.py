@@ -22,7 +22,9 @@ def test_of_soft_labels_the_value_is_that_of_the_definition(n_classes, per_image
         shares[1, -1] = 0
         for classes in ('present', 'all', [0]):
             expected = float(reference.soft_iou(probs, shares, classes, per_image))
-            assert soft_iou(probs, shares, classes, per_image).item() == pytest.approx(expected, rel=1e-12)
+            assert soft_iou(probs, shares, classes, per_image, mode='multilabel').item() == pytest.approx(
+                expected, rel=1e-12
+            )
 
 
 @pytest.mark.parametrize('soft', [False, True])
@@ -79,7 +81,7 @@ def test_gradcheck(n_classes, soft):
     assert not soft or (activate(logits) - target).abs().min() > 1e-4
     for settings in ({}, {'per_image': True, 'classes': 'all'}, {'ignore_index': 0}):
         assert torch.autograd.gradcheck(
-            lambda x, settings=settings: soft_iou(activate(x), target, **settings), logits, eps=1e-5
+            lambda x, settings=settings: soft_iou(activate(x), target, mode='multilabel', **settings), logits, eps=1e-5
         )
 
 

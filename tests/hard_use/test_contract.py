@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from calls import value_and_gradient
-from every_loss import CASES, EVERY, N_CLASSES, build, every_loss
+from every_loss import CASES, EVERY, N_CLASSES, SIGMOID, build, every_loss, in_box_heads
 from reference import definitions
 from reference.definitions import allowed
 
@@ -34,7 +34,7 @@ FORMS: dict[str, tuple[Callable[[], dict[str, Any]], Callable[[dict[str, Any]], 
 
 def _ones(call):
     target = call['target']
-    return torch.ones(target.shape[:1] if target.is_floating_point() and target.dim() == 2 else target.shape)
+    return torch.ones(target.shape[:1] if target.dim() == 2 else target.shape)
 
 
 def changed(**how):
@@ -124,11 +124,18 @@ VALUES = {
     'inf where it is ignored': unseen(math.inf),
     'shares of 0 and 1': target(lambda y: F.one_hot(y, N_CLASSES).movedim(-1, 1).float()),
     'smooth shares': target(lambda y: F.one_hot(y, N_CLASSES).movedim(-1, 1) * 0.9 + 0.02),
-    'no share of any class': target(lambda y: F.one_hot(y, N_CLASSES).movedim(-1, 1) * 0.0),
+    'integer shares': target(lambda y: F.one_hot(y, N_CLASSES).movedim(-1, 1)),
+    'labels of floats': target(lambda y: y.float()),
+    'labels with a channel': target(lambda y: y.unsqueeze(1)),
+    'weights with a channel': weight(lambda w: w.unsqueeze(1)),
+}
+SEVERAL = {
+    'no label': target(lambda y: F.one_hot(y, N_CLASSES).movedim(-1, 1) * 0.0),
     'several labels': target(
         lambda y: (F.one_hot(y, N_CLASSES).movedim(-1, 1) + (y == 0).unsqueeze(1)).clamp(max=1).half()
     ),
 }
+"""Targets of losses that decide on each class."""
 every_form = pytest.mark.parametrize('form', FORMS)
 
 
@@ -137,7 +144,10 @@ def without_pred(call):
 
 
 def by_definition(name, args, call):
-    read = definitions.read(call['pred'], call['target'], call.get('weight'), call.get('ignore_index'))
+    target, weight, is_shares = call['target'], call.get('weight'), call['target'].shape == call['pred'].shape
+    target = target.float() if is_shares else target.reshape(call['pred'][:, 0].shape).long()
+    weight = None if weight is None else weight.reshape(call['pred'][:, 0].shape)
+    read = definitions.read(call['pred'], target, weight, call.get('ignore_index'))
     return read, definitions.value(name, args, read)
 
 
@@ -145,12 +155,33 @@ def test_every_loss_has_a_definition():
     assert set(definitions.DEFINITIONS) == set(CASES)
 
 
+def args_in(form, name, args):
+    return in_box_heads(name, args) if form == 'mmdet' else args
+
+
+@pytest.mark.parametrize('values', SEVERAL)
+@every_form
+@every_loss
+def test_several_labels_are_read_where_each_class_is_decided_and_refused_elsewhere(name, args, form, values):
+    data, how = FORMS[form]
+    call = how(SEVERAL[values](data()))
+    decides = (SIGMOID, args) in CASES[name]
+    if decides:
+        test_the_value_is_that_of_the_definition(name, args | dict(use_sigmoid=True), form, values)
+    if not decides or form == 'mmdet':
+        with pytest.raises(ValueError, match=r'`target` should hold shares that add up to 1 over the 5 classes'):
+            build(name, {key: args[key] for key in args if key != 'use_sigmoid'})(**call)
+
+
 @pytest.mark.parametrize('values', VALUES)
 @every_form
 @every_loss
 def test_the_value_is_that_of_the_definition(name, args, form, values):
+    if name.startswith('Direct') and values == 'smooth shares':
+        pytest.skip('an item belongs to a class or not')
+    args = args_in(form, name, args)
     data, how = FORMS[form]
-    call = how(VALUES[values](data()))
+    call = how((VALUES | SEVERAL)[values](data()))
     value, gradient = value_and_gradient(build(name, args), call['pred'], **without_pred(call))
     read, expected = by_definition(name, args, call)
     assert math.isclose(value, expected, rel_tol=0, abs_tol=allowed(name, args, read, expected))
@@ -178,6 +209,7 @@ NO_NUMBERS = {
 @every_loss
 def test_nan_and_infinity_give_nan_infinity_or_the_value_of_the_definition(name, args, form, scores):
     """Never a number that is not the definition's: where that is none, NaN or an infinity."""
+    args = args_in(form, name, args)
     data, how = FORMS[form]
     call = how(pred(NO_NUMBERS[scores])(data()))
     value, _ = value_and_gradient(build(name, args), call['pred'], **without_pred(call))
@@ -204,11 +236,10 @@ ERRORS = {
     'labels that are no tensor': ('target', TypeError, changed(target=lambda call: call['target'].tolist())),
     'labels of None': ('target', TypeError, changed(target=lambda call: None)),
     'a single label': ('target', ValueError, target(lambda y: y.flatten()[0])),
-    'labels of floats': ('target', ValueError, target(lambda y: y.float())),
+    'labels between classes': ('target', ValueError, target(lambda y: y + 0.5)),
     'complex labels': ('target', TypeError, target(lambda y: y + 0j)),
     'too many labels': ('target', ValueError, changed(target=no_room)),
-    'labels with a channel': ('target', ValueError, target(lambda y: y.unsqueeze(1))),
-    'one-hot integers': ('target', ValueError, target(lambda y: F.one_hot(y, N_CLASSES).movedim(-1, 1))),
+    'labels with two channels': ('target', ValueError, target(lambda y: torch.stack([y, y], 1))),
     'a label of -1': ('target', ValueError, target(lambda y: fill(-1, 0)(y))),
     'a label beyond the classes': ('target', ValueError, target(lambda y: fill(N_CLASSES + 1, 0)(y))),
     'a label beyond int8': ('target', ValueError, target(lambda y: fill(-1, 0)(y.to(torch.int8)))),
@@ -216,7 +247,7 @@ ERRORS = {
     'shares below 0': ('target', ValueError, target(lambda y: F.one_hot(y, N_CLASSES).movedim(-1, 1) - 0.5)),
     'one weight for all': ('weight', ValueError, weight(lambda w: w.sum())),
     'too few weights': ('weight', ValueError, weight(lambda w: w[:1])),
-    'weights with a channel': ('weight', ValueError, weight(lambda w: w.unsqueeze(1))),
+    'weights with two channels': ('weight', ValueError, weight(lambda w: torch.stack([w, w], 1))),
     'weights that are no tensor': ('weight', TypeError, weight(lambda w: w.tolist())),
     'negative weights': ('weight', ValueError, weight(lambda w: -w)),
     'a name as ignored label': ('ignore_index', TypeError, changed(ignore_index=lambda call: 'void')),
@@ -233,7 +264,7 @@ def test_mistakes_are_named(name, args, form, mistake):
     parameter, error, change = ERRORS[mistake]
     call = change(how(data()))
     with pytest.raises(error, match=f'`{parameter}`') as raised:
-        build(name, args)(**call)
+        build(name, args_in(form, name, args))(**call)
     assert any(each in str(raised.value) for each in shown(call[parameter])), raised.value
 
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from calls import step_after_training_batch
-from every_loss import EVERY, N_CLASSES, build, every_loss_but, items, pixels
+from every_loss import EVERY, N_CLASSES, build, every_loss_but, in_box_heads, items, pixels
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -68,7 +68,7 @@ def test_the_size_of_nothing_depends_on_values(name, args, call):
     with FakeTensorMode() as mode:
         logits, labels = mode.from_tensor(logits), mode.from_tensor(labels)
         how = {key: mode.from_tensor(value) if isinstance(value, Tensor) else value for key, value in how.items()}
-        two_steps(build(name, args), logits, labels, how)
+        two_steps(build(name, in_box_heads(name, args)), logits, labels, how)
 
 
 def test_tensors_without_values_notice():
@@ -89,7 +89,7 @@ def elsewhere(call):
 @pytest.mark.parametrize('call', calls())
 @losses_without_reads
 def test_nothing_is_read_or_sent(name, args, call):
-    loss = build(name, args)
+    loss = build(name, in_box_heads(name, args))
     logits, labels, how = elsewhere(call)
     with Waits() as waits:
         two_steps(loss, logits, labels, how)

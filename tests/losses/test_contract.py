@@ -7,7 +7,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from calls import assert_same, step_after_training_batch, value_and_gradient
-from every_loss import CASES, EVERY, N_CLASSES, build, every_loss, every_loss_but, items, pixels
+from every_loss import CASES, EVERY, N_CLASSES, WRAPPERS, build, every_loss, every_loss_but, in_box_heads, items, pixels
 from torch import nn
 
 import mmseg_nondecomp
@@ -20,20 +20,20 @@ STATEFUL = [
 
 
 def test_every_loss_has_a_case_and_is_registered():
-    assert set(CASES) == set(mmseg_nondecomp.losses.__all__)
+    assert set(CASES) | WRAPPERS == set(mmseg_nondecomp.losses.__all__)
     assert all(issubclass(getattr(mmseg_nondecomp, name), nn.Module) for name in CASES)
     registered = {
         name: cls
         for name, cls in pytest.importorskip('mmengine.registry').MODELS.module_dict.items()
         if cls.__module__.startswith('mmseg_nondecomp.losses.')
     }
-    assert registered == {name: getattr(mmseg_nondecomp, name) for name in CASES}
+    assert registered == {name: getattr(mmseg_nondecomp, name) for name in {*CASES, *WRAPPERS}}
 
 
 @pytest.mark.parametrize('data', [pixels, items])
 @every_loss
 def test_value_is_a_positive_scalar_whatever_the_avg_factor(name, args, data):
-    loss, (logits, labels) = build(name, args), data()
+    loss, (logits, labels) = build(name, in_box_heads(name, args)), data()
     expected, gradient = value_and_gradient(loss, logits, labels)
     assert expected.shape == ()
     assert expected > 0

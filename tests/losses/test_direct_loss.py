@@ -8,11 +8,11 @@ from reference import direct_loss as reference
 from torchmetrics.functional.classification import binary_average_precision
 
 from mmseg_nondecomp.functional import direct_ap_loss, direct_zero_one_loss
-from mmseg_nondecomp.functional.direct._gradient import MODES
+from mmseg_nondecomp.functional.direct._gradient import MODES as UPDATES
 from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
 from mmseg_nondecomp.losses.direct_zero_one_loss import DirectZeroOneLoss
 
-each_mode = pytest.mark.parametrize('mode', MODES)
+each_mode = pytest.mark.parametrize('mode', UPDATES)
 each_loss = pytest.mark.parametrize('kind', [DirectAPLoss, DirectZeroOneLoss])
 FUNCTIONS = {DirectAPLoss: direct_ap_loss, DirectZeroOneLoss: direct_zero_one_loss}
 
@@ -85,11 +85,14 @@ class TestSets:
 
     @each_loss
     @pytest.mark.parametrize('shape', [(12, 4), (2, 4, 3, 5)])
-    def test_soft_labels_above_a_half_are_positives(self, kind, shape):
-        scores, soft = torch.randn(shape), torch.rand(shape)
-        soft.flatten()[0] = 0.5
-        actual = value_and_gradient(kind(1.0), scores, soft)
-        torch.testing.assert_close(actual, value_and_gradient(kind(1.0), scores, (soft > 0.5).float()))
+    def test_several_labels_are_0_or_1(self, kind, shape):
+        loss, scores, soft = kind(1.0, mode='multilabel'), torch.randn(shape), torch.rand(shape)
+        with pytest.raises(ValueError, match='`target` should be 0 or 1'):
+            loss(scores, soft)
+        labels = soft > 0.5
+        expected = value_and_gradient(loss, scores, labels.float())
+        for target in (labels, labels.int()):
+            torch.testing.assert_close(value_and_gradient(loss, scores, target), expected)
 
     @each_loss
     def test_other_weights_are_named_and_items_have_no_loss_of_their_own(self, kind):
@@ -110,13 +113,13 @@ def test_bounds_have_the_gradient_of_their_value(kind, mode, data):
         assert torch.autograd.gradcheck(lambda x, loss=loss: loss(x, labels), scores.requires_grad_())
 
 
-@pytest.mark.parametrize('mode', MODES)
-def test_steps_along_the_gradient_raise_the_average_precision(mode):
+@pytest.mark.parametrize('update', UPDATES)
+def test_steps_along_the_gradient_raise_the_average_precision(update):
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(200, 6, generator=generator)
     target = (features[:, :2] + 0.5 * torch.randn(200, 2, generator=generator) > 1).float()
     weights = (0.1 * torch.randn(6, 2, generator=generator)).requires_grad_()
-    loss, measure = DirectAPLoss(epsilon=1.0, mode=mode), DirectAPLoss()
+    loss, measure = DirectAPLoss(1.0, 'multilabel', update=update), DirectAPLoss(mode='multilabel')
     before = measure(features @ weights, target)
     optimiser = torch.optim.Adam([weights], 0.1)
     for _ in range(30):
@@ -229,4 +232,6 @@ def test_mistakes_are_found_at_construction(kind, arguments, error, name):
 
 
 def test_settings_are_shown():
-    assert repr(DirectAPLoss(0.5, 'hinge')) == "DirectAPLoss(epsilon=0.5, mode='hinge', per_class=True, scope='batch')"
+    shown = "DirectAPLoss(epsilon=0.5, update='hinge', per_class=True, scope='batch')"
+    assert repr(DirectAPLoss(0.5, update='hinge')) == shown
+    assert repr(DirectAPLoss(0.5, 'hinge')) == shown, 'the name of the argument before `mode` was that of the layout'

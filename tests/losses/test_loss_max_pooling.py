@@ -7,7 +7,7 @@ from jaccard_scenes import assert_same_loss, batch
 
 from mmseg_nondecomp import LossMaxPooling
 from mmseg_nondecomp.functional import loss_max_pooling
-from mmseg_nondecomp.functional._inputs import read_inputs
+from mmseg_nondecomp.functional._inputs import Reading, read_inputs
 from mmseg_nondecomp.losses._pixel_losses import PIXEL_LOSSES
 
 CLASS_WEIGHT = [1.0, 0.5, 2.0, 0.0, 3.0]
@@ -38,14 +38,14 @@ class TestDefinition:
 
 def test_the_logged_measure_is_the_share_of_pixels_at_full_weight():
     loss = LossMaxPooling(p=1, ratio=0.5)
-    inputs = loss.read(*(part[:2] for part in batch()), None, None)
+    inputs = loss.read(*(part[:2] for part in batch()))
     assert loss.measures(inputs, loss.value(inputs).statistics) == {'support': 0.5}
 
 
 @pytest.mark.parametrize('name', PIXEL_LOSSES)
 def test_by_name_with_class_weights(name):
     logits, labels = batch()
-    inputs = read_inputs(logits, labels, one_vs_rest=True)
+    inputs = read_inputs(logits, labels, reading=Reading(overlaps=True, has_background=True))
     losses = PIXEL_LOSSES[name](inputs, torch.tensor(CLASS_WEIGHT).double())
     found = LossMaxPooling(pixel_loss=name, class_weight=CLASS_WEIGHT, scope='batch')(logits, labels)
     assert_same_loss(found, loss_max_pooling(losses, mask=inputs.valid), logits)

@@ -5,7 +5,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from mmseg_nondecomp.functional._inputs import read_inputs
+from mmseg_nondecomp.functional._inputs import AS_CLASSES, Reading, read_inputs
 from mmseg_nondecomp.losses._pixel_losses import RegisteredPixelLoss, binary_cross_entropy, cross_entropy, focal
 
 LOSSES = [cross_entropy, binary_cross_entropy, focal]
@@ -23,10 +23,13 @@ def example(shape=(2, 4, 5, 3), dtype=torch.float64):
     return logits, labels, labels != 255
 
 
+ONE_VS_REST = Reading(overlaps=True, has_background=True, is_stated=True)
+
+
 def losses_of(loss, logits, target, class_weight=None, valid=None):
     """Return the losses of a call, in its layout [N, *]; where ``valid`` is given, others have the weight 0."""
     weight = None if valid is None else valid.to(logits.dtype)
-    inputs = read_inputs(logits, target, weight, one_vs_rest=loss is not cross_entropy)
+    inputs = read_inputs(logits, target, weight, reading=AS_CLASSES if loss is cross_entropy else ONE_VS_REST)
     return inputs.as_called(loss(inputs) if class_weight is None else loss(inputs, class_weight))
 
 
@@ -163,7 +166,7 @@ class TestRegisteredPixelLoss:
         torch.testing.assert_close(losses, logits.square().mean(1) * valid)
         assert not logits.grad.movedim(1, -1)[~valid].any()
         logits, labels, valid = example()
-        with pytest.raises(ValueError, match=r'`pixel_loss` .*ElementwiseOfATest returned -1\.5'):
+        with pytest.raises(ValueError, match=r'`pixel_loss` .*ElementwiseOfATest. Found -1\.5'):
             losses_of(of_terms(lambda pred: 0 * pred.mean(1) - 1.5), logits, labels)
         for n, *place in ((~valid).nonzero()[0], valid.nonzero()[0]):
             logits[(n, 0, *place)] = math.nan

@@ -106,7 +106,7 @@ def test_value_and_gradient_are_those_of_the_lagrangian_for_any_margins_and_mult
     weight[::7] = 0
     one_hot = F.one_hot(labels, 4)[:, :3].double()
     for target, positive, mass in ((labels, one_hot, None), (shares, shares, weight)):
-        loss = with_state(args, scores, target, surrogate=surrogate, loss_weight=0.3)
+        loss = with_state(args, scores, target, surrogate=surrogate, loss_weight=0.3, mode='multilabel')
         value, gradient = value_and_gradient(loss, scores, target, mass)
         mass = torch.ones(30, 1) if mass is None else mass[:, None]
         masses = ((mass * part).T.double() for part in (positive, 1 - positive))

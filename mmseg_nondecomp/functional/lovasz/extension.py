@@ -38,7 +38,14 @@ from torch.autograd.function import once_differentiable
 
 from mmseg_nondecomp._utils.versions import is_compiling
 from mmseg_nondecomp.functional._averaging import ClassLosses
-from mmseg_nondecomp.functional._inputs import Inputs, at_least_float32, check_floating_point, check_zero_or_one
+from mmseg_nondecomp.functional._inputs import (
+    Inputs,
+    at_least_float32,
+    check_floating_point,
+    check_zero_or_one,
+    is_due,
+    refuse,
+)
 
 NOTHING = 1e-100  # a mass that is negligible beside any other and whose square is a normal number
 BINS_AT_A_TIME = 1 << 15  # number of bins that a CPU processes at a time: intermediate results stay in its cache
@@ -67,8 +74,8 @@ def lovasz_extension(errors: Tensor, foreground: Tensor) -> Tensor:
             'Parameters `errors` and `foreground` should have the same shape [..., P]. '
             f'Found {tuple(errors.shape)} and {tuple(foreground.shape)}.'
         )
-    if (errors < 0).any():
-        raise ValueError(f'Parameter `errors` should not be negative. Found {errors.min().item()}.')
+    if is_due(errors, 'errors', errors.dim()):
+        refuse(errors < 0, 'Parameter `errors` should not be negative.', errors)
     check_zero_or_one('foreground', foreground)
     errors, foreground = at_least_float32(errors), foreground.bool()
     shares = shares_by_sorting(errors.detach(), foreground.int(), (~foreground).int())

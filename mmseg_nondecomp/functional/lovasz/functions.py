@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from mmseg_nondecomp.functional._averaging import class_average
 from mmseg_nondecomp.functional._inputs import (
     Classes,
-    at_least_float32,
+    Reading,
     check_bins,
     check_classes,
-    check_zero_or_one,
     read_class_weight,
     read_inputs,
+    read_probabilities,
 )
 from mmseg_nondecomp.functional.lovasz.histogram import MarginBins, ProbabilityBins, lovasz_losses
 
@@ -25,6 +26,7 @@ def lovasz_softmax(
     ignore_index: int | None = None,
     class_weight: Tensor | Sequence[float] | None = None,
     bins: int | None = None,
+    mode: str | None = None,
 ) -> Tensor:
     r"""Compute the Lovász-Softmax loss (Berman et al., CVPR 2018, equation 13).
 
@@ -46,6 +48,8 @@ def lovasz_softmax(
         class_weight: Weights of the classes in the mean.
         bins: The resolution of the errors, B, without sorting; the loss is within 1 / (2 B) of the exact one. ``None``
             sorts, and is exact.
+        mode: ``'multiclass'``, ``'binary'`` or ``'multilabel'``. By default a call is read if its shapes have a single
+            reading; see docs/layouts.md.
 
     Returns:
         A scalar in [0, 1]; 0, attached to the graph, if no class counts.
@@ -60,7 +64,7 @@ def lovasz_softmax(
     """
     check_classes(classes)
     check_bins(bins)
-    inputs = read_inputs(probs, target, ignore_index=ignore_index, name='probs')
+    inputs = read_probabilities(probs, target, ignore_index, mode)
     losses, _ = lovasz_losses(inputs, ProbabilityBins, bins, per_image)
     return class_average(losses, classes, read_class_weight(class_weight, inputs.scores.dtype))
 
@@ -72,8 +76,8 @@ def lovasz_hinge(logits: Tensor, target: Tensor, per_image: bool = False, ignore
     decided where :math:`F > 0`.
 
     Args:
-        logits: The score :math:`F` of each pixel, of shape [N, *].
-        target: 1 for the foreground, 0 for the background, of the same shape.
+        logits: The score :math:`F` of each pixel, of shape [N, *] or [N, 1, *].
+        target: 1 for the foreground, 0 for the background, of shape [N, *] or [N, 1, *].
         per_image: Whether each image is a set (and the sets are averaged), or all of them are one.
         ignore_index: The label of the pixels to ignore; 255 by default.
 
@@ -85,14 +89,8 @@ def lovasz_hinge(logits: Tensor, target: Tensor, per_image: bool = False, ignore
         >>> lovasz_hinge(torch.tensor([[2.0, -0.5, -3.0]]), torch.tensor([[1, 1, 0]]))
         tensor(0.7500)
     """
-    if logits.dim() == 0 or logits.shape != target.shape:
-        raise ValueError(
-            'Parameters `logits` and `target` should have the same shape [N, *]. '
-            f'Found {tuple(logits.shape)} and {tuple(target.shape)}.'
-        )
-    if target.is_floating_point():  # 0.5 would become 0
-        check_zero_or_one('target', target, target != target.round())
-    scores = at_least_float32(logits).unsqueeze(1)
-    inputs = read_inputs(scores, target.long(), ignore_index=ignore_index, name='logits')
+    inputs = read_inputs(logits, target, None, ignore_index, Reading('binary', is_crisp=True), 'logits')
+    if inputs.is_soft:
+        inputs = inputs._replace(target=torch.where(inputs.valid, 1 - inputs.target[:, 0].long(), 1))
     losses, _ = lovasz_losses(inputs, MarginBins, None, per_image, 'margin')
     return class_average(losses, 'all')

@@ -6,11 +6,13 @@ It is the limit of `smooth_topk_loss` for a temperature that goes to 0 (appendix
 labels without y and with the margin, against the best with y.
 """
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.functional._inputs import check_k, check_number, read_inputs
+from mmseg_nondecomp.functional._inputs import Reading, check_k, check_number, number_of_classes, read_inputs
 from mmseg_nondecomp.functional.topk.smooth import expected_loss, item_rows, item_terms, reduce_terms
 
 
@@ -33,7 +35,8 @@ def hard_topk_loss(
         tensor([0.5000, 2.0000])
     """
     check_number('margin', margin, '[0, inf)')
-    inputs = read_inputs(scores, target, weight, ignore_index, name='scores')
+    check_k(k, number_of_classes(scores, 'scores') or math.inf)
+    inputs = read_inputs(scores, target, weight, ignore_index, Reading('multiclass'), 'scores')
     losses = hard_topk_losses(*item_rows(inputs), k, margin)
     return reduce_terms(item_terms(losses, inputs), inputs, reduction)
 

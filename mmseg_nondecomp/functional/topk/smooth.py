@@ -30,7 +30,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from mmseg_nondecomp.functional._inputs import Inputs, can_be_read, check_k, check_number, check_option, read_inputs
+from mmseg_nondecomp.functional._inputs import (
+    Inputs,
+    Reading,
+    can_be_read,
+    check_k,
+    check_number,
+    check_option,
+    number_of_classes,
+    read_inputs,
+)
 from mmseg_nondecomp.functional.topk._symmetric_sums import (
     BLOCK,
     check_degree,
@@ -78,7 +87,8 @@ def smooth_topk_loss(
     """
     check_temperature(tau)
     check_number('margin', margin, '[0, inf)')
-    inputs = read_inputs(scores, target, weight, ignore_index, name='scores')
+    check_k(k, number_of_classes(scores, 'scores') or math.inf)
+    inputs = read_inputs(scores, target, weight, ignore_index, Reading('multiclass'), 'scores')
     losses = smooth_topk_losses(*item_rows(inputs), k, tau, margin)
     return reduce_terms(item_terms(losses, inputs), inputs, reduction)
 

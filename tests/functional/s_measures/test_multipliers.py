@@ -7,7 +7,7 @@ import pytest
 import torch
 from s_measure_scenes import each_surrogate, margin_penalty
 
-from mmseg_nondecomp.functional._inputs import read_inputs
+from mmseg_nondecomp.functional._inputs import Reading, read_inputs
 from mmseg_nondecomp.functional.s_measures.multipliers import DualState, StepSizes, negatives_per_positive
 from mmseg_nondecomp.functional.s_measures.problem import MAX_MULTIPLIER, rate_problem
 from mmseg_nondecomp.functional.s_measures.rates import Sums, rated_items
@@ -28,7 +28,7 @@ def call(n_queries=2, n=400, seed=0):
 
 
 def items(n_queries=2, n=400, seed=0):
-    return rated_items(read_inputs(*call(n_queries, n, seed), one_vs_rest=True))
+    return rated_items(read_inputs(*call(n_queries, n, seed), reading=Reading(overlaps=True, has_background=True, is_stated=True)))
 
 
 def with_call(state, data=None, surrogate='hinge'):

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from reference import s_measures as reference
 from s_measure_scenes import each_surrogate, margin_penalty
 
-from mmseg_nondecomp.functional._inputs import one_of_two, read_inputs
+from mmseg_nondecomp.functional._inputs import Reading, read_inputs
 from mmseg_nondecomp.functional.s_measures.rates import (
     SCALE,
     SURROGATES,
@@ -95,8 +95,9 @@ class TestPenalty:
         assert unit_penalty(number(math.nan), surrogate).isnan()
 
 
-def of_call(pred, target, weight=None, ignore_index=None, zero_is_class=False):
-    return rated_items(read_inputs(one_of_two(pred, target), target, weight, ignore_index, True, zero_is_class))
+def of_call(pred, target, weight=None, ignore_index=None, of_boxes=False):
+    reading = Reading(overlaps=True, has_background=True, is_stated=True, pair=True, of_boxes=of_boxes)
+    return rated_items(read_inputs(pred, target, weight, ignore_index, reading))
 
 
 class Read(NamedTuple):
@@ -119,7 +120,7 @@ class TestWhichItems:
     def test_one_or_two_channels_are_one_query_and_more_are_one_vs_rest(self):
         pred, target = torch.randn(5, 1), torch.tensor([0, 1, 1, 0, 255])
         assert_are(of_call(pred, target), pred.T, [[0, 1, 1, 0, 0]], [[1, 0, 0, 1, 0]])
-        items = of_call(pred, target % 255, torch.tensor([2.0, 0.0, 0.5, 1.0, 0.0]), zero_is_class=True)
+        items = of_call(pred, target % 255, torch.tensor([2.0, 0.0, 0.5, 1.0, 0.0]), of_boxes=True)
         assert_are(items, pred.T, [[2.0, 0, 0, 1, 0]], [[0, 0, 0.5, 0, 0]])
         # A softmax of the two is above a half where the difference is above 0.
         pred, target = torch.randn(6, 2, generator=generator()), torch.tensor([0, 1, 1, 0, 1, 0])
