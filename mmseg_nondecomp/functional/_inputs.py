@@ -137,7 +137,7 @@ def read_inputs(
     scores = at_least_float32(pred)
     weight = None if weight is None else torch.where(valid, weight.reshape(items), 0)
     if target.dim() == scores.dim():
-        target = torch.where(valid.unsqueeze(1), target, 0).to(scores.dtype)
+        target = torch.where(valid.unsqueeze(1), target.detach(), 0).to(scores.dtype)
         if checks:
             _check_shares(target, valid, reading)
     else:
@@ -184,13 +184,13 @@ def _wrong_shapes(pred: Tensor, target: Tensor, name: str) -> str:
     """Return the message for shapes that do not belong together."""
     items, found = (len(pred), *pred.shape[2:]), tuple(target.shape)
     hint = ''
-    if target.dim() == pred.dim() - 1 and len(target) == len(pred) and pred.dim() > 2:
+    if found == (*items, pred.shape[1]) or (pred.dim() > 2 and found == pred.shape[:-1]):
+        hint = ' If the channels are last, move them: `.movedim(-1, 1)`.'
+    elif target.dim() == pred.dim() - 1 and len(target) == len(pred) and pred.dim() > 2:
         hint = (
             f' If only the size differs, resize the scores: `F.interpolate({name}, size={found[1:]}, '
             "mode='bilinear', align_corners=False)`."
         )
-    elif found == (*items, pred.shape[1]) or (pred.dim() > 3 and found == pred.shape[:-1]):
-        hint = ' If the channels are last, move them: `.movedim(-1, 1)`.'
     return (
         f'Parameter `target` should hold class indices of shape {items} or probabilities of shape '
         f'{tuple(pred.shape)}. Found {target.dtype} of shape {found}.{hint}'

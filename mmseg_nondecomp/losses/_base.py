@@ -1,7 +1,9 @@
 """Base classes of the registered losses: one `forward` for the call forms of all toolboxes."""
 
+import inspect
 import warnings
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 from typing import Any, NamedTuple
 
 import torch
@@ -24,6 +26,17 @@ from mmseg_nondecomp.functional._inputs import (
 from mmseg_nondecomp.losses._distributed import SCOPES, sum_over
 from mmseg_nondecomp.registry import HAS_MMENGINE
 
+INSTEAD = {
+    'per_image': "`scope='image'` or `scope='batch'`",
+    'from_logits': 'nothing, losses take logits',
+    'reduction': 'nothing, the loss of a set is a number',
+    'weight': '`class_weight`',
+    'weights': '`class_weight`',
+    'class_weights': '`class_weight`',
+    'ignore_label': '`ignore_index`',
+    'multi_class': "`mode='multiclass'`",
+}
+"""Arguments of losses elsewhere, and what to write here."""
 PATIENCE = 20  # number of calls in which scores are compared with probabilities, unless one of them settles it
 
 
@@ -274,10 +287,18 @@ class SetLoss(RegisteredLoss):
 
 def unexpected_arguments(of: type, unexpected: dict[str, Any]) -> str:
     """Return the message for arguments that a loss does not have."""
+    classes = [each for each in of.__mro__ if '__init__' in vars(each) and each.__module__.startswith(__package__)]
+    names = [name for each in classes for name in inspect.signature(vars(each)['__init__']).parameters]
+    known = [name for name in dict.fromkeys(names) if name not in ('self', 'common', 'unexpected')]
+    hints = []
+    for name in unexpected:
+        meant = INSTEAD.get(name) or ' or '.join(f'`{other}`' for other in get_close_matches(name, known, 1))
+        hints += [f' Instead of `{name}`: {meant}.'] if meant else []
     return (
-        f'{of.__name__} has no argument {", ".join(f"`{name}`" for name in unexpected)}. If it comes '
-        'from the config that yours inherits from, MMEngine has merged the two dicts: add `_delete_=True` to '
-        f'yours, as in `loss_decode=dict(_delete_=True, type={of.__name__!r}, ...)`.'
+        f'{of.__name__} has no argument {", ".join(f"`{name}`" for name in unexpected)}.{"".join(hints)} It has '
+        f'{", ".join(f"`{name}`" for name in known)}. If it comes from the config that yours inherits from, MMEngine '
+        'has merged the two dicts: add `_delete_=True` to yours, as in '
+        f'`loss_decode=dict(_delete_=True, type={of.__name__!r}, ...)`.'
     )
 
 

@@ -35,6 +35,7 @@ def read_masks(pred: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Ten
     (FCNMaskHead); [n points] for both (``loss_mask`` of Mask2Former); and [n h w, 1] and [n h w], where 0 is the object
     (``loss_mask`` of MaskFormer). The last two are views of masks.
     """
+    check_tensor('target', target)
     n_masks, n_points = len(pred), 1
     if pred.dim() == 4 and target.shape == (n_masks, *pred.shape[2:]) and weight is not None:  # FCNMaskHead
         check_tensor('weight', weight)

@@ -40,6 +40,7 @@ class MaskLoss(RegisteredLoss):
 
     default_name = 'loss_mask'
     shown = ('from_logits',)
+    modes = ('binary',)
 
     def __init__(
         self,
@@ -51,8 +52,8 @@ class MaskLoss(RegisteredLoss):
     ) -> None:
         super().__init__(loss_weight, loss_name, **unexpected)
         check_flag('from_logits', from_logits)
-        self.from_logits = from_logits
-        self.loss = loss_of_images(loss)
+        self.from_logits, self.loss = from_logits, loss_of_images(loss)
+        self.ignore_index = self.loss.ignore_index if self.ignore_index is None else self.ignore_index
 
     def forward(
         self,
@@ -69,14 +70,13 @@ class MaskLoss(RegisteredLoss):
         The layouts are those of `read_masks`. ``weight`` is a factor for each mask, or their classes for [n, C, h, w].
         """
         self._check_reduction(reduction_override)
-        for name, tensor in (('pred', pred), ('target', target)):
-            check_tensor(name, tensor)
+        check_tensor('pred', pred)
         if pred.numel() == 0:
             return pred.sum(tuple(range(1, pred.dim()))) if reduction_override == 'none' else pred.sum()
         pred, target, weight, n_points = read_masks(pred, target, weight)
         pred = pred if self.from_logits else pred.logit(torch.finfo(pred.dtype).eps)
         target = target if self.loss.takes_shares or not target.is_floating_point() else target > 0.5
-        ignore_index = self.loss.ignore_index if ignore_index is None else ignore_index
+        ignore_index = self.ignore_index if ignore_index is None else ignore_index
         inputs = read_inputs(pred, target, None, ignore_index, Reading('binary'), checked=self._checked)
         losses, statistics = self.loss.value(inputs, each_set=True)
         log_measures(self, self.loss.measures, inputs, statistics)

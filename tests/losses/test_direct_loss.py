@@ -235,3 +235,14 @@ def test_settings_are_shown():
     shown = "DirectAPLoss(epsilon=0.5, update='hinge', per_class=True, scope='batch')"
     assert repr(DirectAPLoss(0.5, update='hinge')) == shown
     assert repr(DirectAPLoss(0.5, 'hinge')) == shown, 'the name of the argument before `mode` was that of the layout'
+
+
+def test_wrong_rankings_without_a_gradient_are_logged(hub):
+    """M13: where positives and negatives are further apart than epsilon, both rankings are the same."""
+    scores, labels = torch.tensor([[5.0, 0.1], [-5.0, 0.0], [4.0, 0.2]]), torch.tensor([1, 0, 1])
+    for iteration, (epsilon, expected) in enumerate(((0.1, 0.5), (100.0, 0.0))):
+        hub.update_info('iter', iteration)
+        leaf = scores.clone().requires_grad_()
+        DirectAPLoss(epsilon)(leaf, labels).backward()
+        assert hub.get_scalar('train/loss_ap_dead').current() == expected
+        assert bool(leaf.grad[:, 0].any()) == (expected == 0), 'the ranking of the second class is right'

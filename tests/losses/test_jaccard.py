@@ -202,3 +202,16 @@ class TestHistogramMemory:
         assert memory.past(elsewhere).device == elsewhere.device
         memory.append(elsewhere)
         assert memory.kept.device == elsewhere.device
+
+
+@pytest.mark.parametrize('loss', [LovaszSoftmaxLoss, LovaszHingeLoss])
+def test_a_memory_keeps_the_first_call_of_an_iteration(loss, hub):
+    """DAHead and K-Net call their loss for each branch."""
+    logits, labels = batch(4)
+    by_branches, by_first = loss(memory=2, bins=8), loss(memory=2, bins=8)
+    for iteration in range(3):
+        hub.update_info('iter', iteration)
+        by_first(logits + iteration, labels)
+        for branch in range(3):
+            by_branches(logits * (branch == 0) + iteration, labels)
+    torch.testing.assert_close(by_branches.memory.kept, by_first.memory.kept)

@@ -28,7 +28,8 @@ def call(n_queries=2, n=400, seed=0):
 
 
 def items(n_queries=2, n=400, seed=0):
-    return rated_items(read_inputs(*call(n_queries, n, seed), reading=Reading(overlaps=True, has_background=True, is_stated=True)))
+    reading = Reading(overlaps=True, has_background=True, is_stated=True)
+    return rated_items(read_inputs(*call(n_queries, n, seed), reading=reading))
 
 
 def with_call(state, data=None, surrogate='hinge'):
