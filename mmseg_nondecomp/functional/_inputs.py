@@ -245,6 +245,8 @@ def _read_mask(
 
     A 1 in any call of a loss tells that 255 is not the object.
     """
+    if ignore_index is None and (not checks or (known is not None and HAS_OBJECT in known)):
+        return target
     is_255 = target == IGNORED_BY_DEFAULT
     if ignore_index is not None:
         if checks:
@@ -254,8 +256,6 @@ def _read_mask(
             )
             refuse((is_255.any() & (target == 1).any()).view(1), message)
         return torch.where(is_255, 1, target)
-    if not checks or (known is not None and HAS_OBJECT in known):
-        return target
     if can_be_read(target):
         if known is None and not is_255.any():
             return target

@@ -239,7 +239,7 @@ def test_settings_are_shown():
 
 def test_wrong_rankings_without_a_gradient_are_logged(hub):
     """M13: where positives and negatives are further apart than epsilon, both rankings are the same."""
-    scores, labels = torch.tensor([[5.0, 0.1], [-5.0, 0.0], [4.0, 0.2]]), torch.tensor([1, 0, 1])
+    scores, labels = torch.tensor([[5.0, 0.1], [0.0, 0.0], [-5.0, 0.2]]), torch.tensor([1, 0, 1])
     for iteration, (epsilon, expected) in enumerate(((0.1, 0.5), (100.0, 0.0))):
         hub.update_info('iter', iteration)
         leaf = scores.clone().requires_grad_()
