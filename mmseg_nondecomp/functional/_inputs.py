@@ -129,7 +129,7 @@ def read_inputs(
             target = _as_index(target, checks)
         target, valid = _read_labels(pred.shape[1], target, counted, ignore_index, reading, checks)
         if pred.shape[1] <= 2 and ignore_index != IGNORED_BY_DEFAULT:
-            target = _read_mask(target, valid, ignore_index, checks, checked)
+            target = _read_mask(target, ignore_index, checks, {} if checked is None else checked)
         if target.dim() == valid.dim():
             target = _class_indices(target, valid, pred.shape[1], reading, checks)
     else:
@@ -238,37 +238,31 @@ def _class_indices(target: Tensor, valid: Tensor, n_classes: int, reading: Readi
     return 1 - target if n_classes == 1 and not reading.of_boxes else target
 
 
-def _read_mask(
-    target: Tensor, valid: Tensor, ignore_index: int | None, checks: bool, known: dict[Any, int] | None
-) -> Tensor:
+def _read_mask(target: Tensor, ignore_index: int | None, checks: bool, known: dict[Any, int]) -> Tensor:
     """Return the labels of a mask with 255 as 1, where another label is ignored; raise if the meaning is in doubt.
 
     A 1 in any call of a loss tells that 255 is not the object.
     """
-    if ignore_index is None and (not checks or (known is not None and HAS_OBJECT in known)):
+    if ignore_index is None and (not checks or HAS_OBJECT in known):
         return target
     is_255 = target == IGNORED_BY_DEFAULT
-    if ignore_index is not None:
-        if checks:
-            message = (
-                'Parameter `target` should hold the labels 0 and 1, or 0 and 255. Found 0, 1 and 255 with '
-                f'`ignore_index={ignore_index}`. If 255 marks items to ignore, pass `ignore_index=255`.'
-            )
-            refuse((is_255.any() & (target == 1).any()).view(1), message)
-        return torch.where(is_255, 1, target)
-    if can_be_read(target):
-        if known is None and not is_255.any():
-            return target
-        if (target == 1).any():
-            if known is not None:
-                known[HAS_OBJECT] = 1
-            return target
-    message = (
-        'Parameter `target` should hold the labels 0 and 1. Found a mask of 0 and 255. If 255 marks the object, pass '
-        '`target // 255`; if it marks items to ignore, pass `ignore_index=255`.'
-    )
-    refuse((is_255.any() & (target == 0).any() & ~(target == 1).any()).view(1), message)
-    return target
+    if checks and HAS_OBJECT not in known and can_be_read(target) and (target == 1).any():
+        known[HAS_OBJECT] = 1
+    if ignore_index is None:
+        message = (
+            'Parameter `target` should hold the labels 0 and 1. Found a mask of 0 and 255. If 255 marks the object, '
+            'pass `target // 255`; if it marks items to ignore, pass `ignore_index=255`.'
+        )
+        if HAS_OBJECT not in known and not (can_be_read(is_255) and not is_255.any()):
+            refuse((is_255.any() & (target == 0).any() & ~(target == 1).any()).view(1), message)
+        return target
+    if checks:
+        message = (
+            'Parameter `target` should hold the labels 0 and 1, or 0 and 255. Found 0, 1 and 255 with '
+            f'`ignore_index={ignore_index}`. If 255 marks items to ignore, pass `ignore_index=255`.'
+        )
+        refuse((is_255 & (HAS_OBJECT in known)) if can_be_read(target) else is_255 & (target == 1).any(), message)
+    return torch.where(is_255, 1, target)
 
 
 def read_probabilities(probs: Tensor, target: Tensor, ignore_index: int | None, mode: str | None) -> Inputs:

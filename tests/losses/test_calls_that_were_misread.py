@@ -106,6 +106,13 @@ class TestMasksOf255:
         assert loss(logits, of_255) == 0, '255 is ignored'
         assert LovaszHingeLoss(ignore_index=255)(logits, of_255) == 0
 
+    def test_of_another_ignored_label_are_refused_after_a_label_of_1(self):
+        logits, mask, of_255 = self.masks(1)
+        loss = LovaszHingeLoss(ignore_index=-100)
+        loss(logits, mask)
+        with pytest.raises(ValueError, match=r'Found 0, 1 and 255 with `ignore_index=-100`'):
+            loss(logits, of_255)
+
     def test_are_refused_by_functions(self):
         logits, _, of_255 = self.masks(2)
         for function in (lovasz_softmax, soft_iou):
