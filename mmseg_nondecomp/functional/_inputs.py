@@ -158,8 +158,12 @@ def _in_channels(pred: Tensor, target: Tensor, reading: Reading, name: str) -> t
     if pred.dim() == 0 or (pred.dim() == 1 and target.numel() != len(pred)):
         raise ValueError(f'Parameter `{name}` should be of shape [N, C, *]. Found {tuple(pred.shape)}.')
     mode, shape, n = reading.mode, pred.shape, len(pred)
-    is_same = target.shape == shape
-    if pred.dim() == 1 or target.shape == (n, 1, *shape[1:]) or (mode == 'binary' and is_same and shape[1] > 1):
+    has_channel = pred.dim() > 1
+    if has_channel and target.shape == (n, 1, *shape[1:]):
+        has_channel = shape[1] == 1 and mode != 'binary'
+    elif has_channel and target.shape == shape and mode == 'binary':
+        has_channel = shape[1] == 1
+    if not has_channel:
         pred = pred.unsqueeze(1)
     n_channels, items = pred.shape[1], (n, *pred.shape[2:])
     if target.shape == (n, 1, *items[1:]) and target.shape != items:
@@ -172,10 +176,10 @@ def _in_channels(pred: Tensor, target: Tensor, reading: Reading, name: str) -> t
             f"Parameter `{name}` should be of shape [N, 1, *], or [N, *] as the target, with `mode='binary'`. "
             f'Found {tuple(shape)} for a target of shape {tuple(target.shape)}.'
         )
-    if mode == 'multiclass' and n_channels == 1:
+    if (mode == 'multiclass' and n_channels == 1) or (mode == 'multilabel' and not has_channel):
         raise ValueError(
-            f"Parameter `{name}` should have a channel for each class with `mode='multiclass'`. Found {tuple(shape)}; "
-            "`mode='binary'` reads a single channel."
+            f'Parameter `{name}` should have a channel for each class with `mode={mode!r}`. Found {tuple(shape)} for a '
+            f"target of shape {tuple(target.shape)}; `mode='binary'` reads a single channel."
         )
     return pred, target
 
@@ -183,12 +187,13 @@ def _in_channels(pred: Tensor, target: Tensor, reading: Reading, name: str) -> t
 def _wrong_shapes(pred: Tensor, target: Tensor, name: str) -> str:
     """Return the message for shapes that do not belong together."""
     items, found = (len(pred), *pred.shape[2:]), tuple(target.shape)
+    size = found[2:] if len(found) == pred.dim() and found[1] == 1 else found[1:]
     hint = ''
     if found == (*items, pred.shape[1]) or (pred.dim() > 2 and found == pred.shape[:-1]):
         hint = ' If the channels are last, move them: `.movedim(-1, 1)`.'
-    elif target.dim() == pred.dim() - 1 and len(target) == len(pred) and pred.dim() > 2:
+    elif target.dim() > 1 and len(target) == len(pred) and len(size) == pred.dim() - 2:
         hint = (
-            f' If only the size differs, resize the scores: `F.interpolate({name}, size={found[1:]}, '
+            f' If only the size differs, resize the scores: `F.interpolate({name}, size={size}, '
             "mode='bilinear', align_corners=False)`."
         )
     return (
@@ -388,7 +393,7 @@ def _check_shares(target: Tensor, valid: Tensor, reading: Reading) -> None:
         return
     if not (can_be_read(target) and _is_unit_interval(target)):
         message = 'Parameter `target` should hold shares of classes in [0, 1].'
-        refuse((target < 0) | (target > 1), message, target)
+        refuse(~((target >= 0) & (target <= 1)), message, target)
     if reading.is_crisp:
         refuse((target != 0) & (target != 1), 'Parameter `target` should be 0 or 1.', target)
     is_map = target.dim() > 3 and target.shape[-1] > 1

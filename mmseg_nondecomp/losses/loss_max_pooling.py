@@ -49,8 +49,10 @@ class LossMaxPooling(SetLoss):
     ) -> None:
         if pixel_loss == 'cross_entropy' and (common.get('use_sigmoid') or common.get('mode') == 'multilabel'):
             name = 'use_sigmoid' if common.get('use_sigmoid') else 'mode'
-            message = f"Parameter `{name}` should be None with `pixel_loss='cross_entropy'`. Found {common[name]!r}."
-            raise TypeError(f'{message} If it comes from an inherited config, add `_delete_=True` to yours.')
+            message = f"Parameter `{name}` should be None with `pixel_loss='cross_entropy'`; 'bce' has several labels."
+            raise TypeError(
+                f'{message} Found {common[name]!r}. If it is inherited, add `_delete_=True` to your config.'
+            )
         super().__init__(**common)
         check_number('p', p, '[1, inf]')
         check_number('ratio', ratio, '(0, 1]')

@@ -34,14 +34,20 @@ def calls(draw, name, args):
     shape = draw(
         st.one_of(st.tuples(st.integers(0, 8)), st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(1, 3)))
     )
-    if args.get('mode') in ('hinge', 'perceptron') and name == 'DirectAPLoss':  # All rankings are enumerated.
+    if args.get('update') in ('hinge', 'perceptron') and name == 'DirectAPLoss':  # All rankings are enumerated.
         shape = (shape[0], *(min(length, 2) for length in shape[1:]))
     full = (shape[0], n_classes, *shape[1:])
     pred = torch.tensor(draw(arrays(np.float64, full, elements=SCORES, fill=st.nothing())))
     call = dict(pred=pred.to(draw(st.sampled_from(FLOATS))))
     if draw(st.integers(0, 4)) == 0 and n_classes > 1:
-        shares = arrays(np.float32, full, elements=st.sampled_from([0.0, 0.0, 1.0, 0.25, 0.75]), fill=st.nothing())
-        call['target'] = torch.tensor(draw(shares))
+        share = [0.0, 1.0] if name.startswith('Direct') else [0.0, 0.0, 1.0, 0.25, 0.75]
+        shares = torch.tensor(draw(arrays(np.float32, full, elements=st.sampled_from(share), fill=st.nothing())))
+        if not (decides_each_class(name, args) and args.get('use_sigmoid')):
+            own = shares.argmax(1, keepdim=True)  # a quarter of the next class
+            quarter = 0.0 if name.startswith('Direct') else 0.25
+            shares = torch.zeros_like(shares).scatter_(1, own, 1 - quarter)
+            shares = shares.scatter_add_(1, (own + 1) % n_classes, torch.full_like(shares[:, :1], quarter))
+        call['target'] = shares
     else:
         call |= draw(labels(shape, n_labels(name, args, n_classes)))
     weights = [0.0, 1.0] if name.startswith('Direct') else [0.0, 1.0, 0.5, 3.0]
@@ -59,6 +65,8 @@ def labels(draw, shape, number):
         ignored = 100
     if ignored is None and dtype == torch.int8:
         ignored = -1
+    if ignored is None and number <= 2:  # a mask of 0 and 255 alone is in doubt
+        ignored = -1 if dtype != torch.uint8 else 100
     kinds = st.one_of(st.integers(0, number - 1), st.just(255 if ignored is None else ignored))
     target = torch.tensor(draw(arrays(np.int64, shape, elements=kinds, fill=st.nothing()))).to(dtype)
     return dict(target=target) | ({} if ignored is None else dict(ignore_index=ignored))
@@ -73,13 +81,19 @@ def classes_of(args):
 
 def n_labels(name, args, n_classes):
     """Return the number of valid labels. Independent classes have one more, the background."""
-    if name in ('SmoothTopKLoss', 'HardTopKLoss'):
-        return n_classes
     if name in ('LovaszHingeLoss', 'SMeasureLoss') and n_classes == 2:
         return 2
-    softmax = name in ('LovaszSoftmaxLoss', 'SoftIoULoss') and not args.get('use_sigmoid')
-    softmax = softmax or (name == 'LossMaxPooling' and args.get('pixel_loss', 'cross_entropy') == 'cross_entropy')
-    return n_classes if softmax and n_classes > 1 else n_classes + 1
+    if name in ('SmoothTopKLoss', 'HardTopKLoss'):
+        return n_classes
+    return n_classes + 1 if decides_each_class(name, args) or n_classes == 1 else n_classes
+
+
+def decides_each_class(name, args):
+    if name in ('LovaszSoftmaxLoss', 'SoftIoULoss'):
+        return bool(args.get('use_sigmoid'))
+    if name == 'LossMaxPooling':
+        return args.get('pixel_loss', 'cross_entropy') != 'cross_entropy'
+    return 'TopK' not in name
 
 
 @every_loss

@@ -25,7 +25,7 @@ CHANGES = {
 
 def seen_by_a_loss(n_steps=2):
     """Return an S-measure loss after three batches and that many steps."""
-    loss = SMeasureLoss(per_example=True)
+    loss = SMeasureLoss(per_example=True, mode='multilabel')
     generator = torch.Generator().manual_seed(0)
     for step in range(3):
         scores = torch.randn(8, 2, generator=generator, requires_grad=True)

@@ -34,9 +34,17 @@ class Call(NamedTuple):
     are_maps: bool
     dtype: torch.dtype
     """Of the scores."""
+    zero_is_class: bool = False
+    """Whether label 0 is the object of a single channel, as in the box heads of MMDetection."""
 
 
-def read(pred: Tensor, target: Tensor, weight: Tensor | None = None, ignore_index: int | None = None) -> Call:
+def read(
+    pred: Tensor,
+    target: Tensor,
+    weight: Tensor | None = None,
+    ignore_index: int | None = None,
+    zero_is_class: bool = False,
+) -> Call:
     """Return the arguments of a call, with scores [N, C, *], in one form."""
     scores = pred.detach().double().numpy().astype(np.longdouble)
     are_maps = scores.ndim > 2
@@ -49,11 +57,11 @@ def read(pred: Tensor, target: Tensor, weight: Tensor | None = None, ignore_inde
     values = target.double().numpy()
     if target.is_floating_point():
         shares = values.reshape(n_images, n_classes, n_items) if are_maps else values.T[None]
-        return Call(scores, shares.astype(np.longdouble), mass, None, are_maps, pred.dtype)
+        return Call(scores, shares.astype(np.longdouble), mass, None, are_maps, pred.dtype, zero_is_class)
     labels = values.astype(np.int64).reshape(shape)
     mass = np.where(labels == (255 if ignore_index is None else ignore_index), 0, mass)
     shares = (labels[:, None] == np.arange(n_classes)[:, None]).astype(np.longdouble)
-    return Call(scores, shares, mass, labels, are_maps, pred.dtype)
+    return Call(scores, shares, mass, labels, are_maps, pred.dtype, zero_is_class)
 
 
 def loss_max_pooling(call: Call, **args: Any) -> np.longdouble:
@@ -63,7 +71,7 @@ def loss_max_pooling(call: Call, **args: Any) -> np.longdouble:
     if kind == 'cross_entropy' and call.scores.shape[1] > 1:
         terms = -_log_softmax(call.scores)
     else:
-        call = _binary(call, zero_is_class=bool(args.get('use_sigmoid')))
+        call = _binary(call)
         hit, miss = -_log_sigmoid(call.scores), -_log_sigmoid(-call.scores)
         each = _times(call.shares, hit) + _times(1 - call.shares, miss)
         if kind == 'focal':
@@ -92,7 +100,7 @@ def lovasz_softmax(call: Call, **args: Any) -> np.longdouble:
 
 def lovasz_hinge(call: Call, **args: Any) -> np.longdouble:
     """Evaluate equation (10), class by class. Two channels are one decision."""
-    call = _binary(_one_of_two(call), zero_is_class=bool(args.get('use_sigmoid')))
+    call = _binary(_one_of_two(call))
     return _class_average(_extension(2), 1 + call.scores, call, {'classes': 'all', 'scope': 'batch'} | args)
 
 
@@ -105,7 +113,7 @@ def soft_iou(call: Call, **args: Any) -> np.longdouble:
 
 def direct_ap(call: Call, **args: Any) -> np.longdouble:
     """Return one minus the average precision of each class with both kinds of items, or the value of a bound."""
-    mode = args.get('mode', 'positive')
+    mode = args.get('update', 'positive')
 
     def of_query(scores: Array, positive: Array) -> Any:
         scores = np.where(scores == -np.inf, min(scores[scores > -np.inf], default=0) - 1e6, scores).astype(float)
@@ -120,7 +128,7 @@ def direct_ap(call: Call, **args: Any) -> np.longdouble:
 
 def direct_zero_one(call: Call, **args: Any) -> np.longdouble:
     """Return the share of wrong decisions, or the value of a bound."""
-    mode = args.get('mode', 'positive')
+    mode = args.get('update', 'positive')
 
     def of_query(scores: Array, positive: Array) -> Any:
         margins = np.where(positive, scores, -scores)
@@ -134,7 +142,7 @@ def direct_zero_one(call: Call, **args: Any) -> np.longdouble:
 def s_measure(call: Call, **args: Any) -> np.longdouble:
     """Return the Lagrangian of the first batch. Margins are 1, and multipliers give both sides equal weights."""
     measure, surrogate = args.get('measure', 'f_beta'), args.get('surrogate') or 'logistic'
-    call = _binary(_one_of_two(call), zero_is_class=bool(args.get('use_sigmoid')))
+    call = _binary(_one_of_two(call))
     anchors = args.get('anchors', 10)
     of_area = measure in ('auc_roc', 'auc_pr') and args.get('target') is None
     targets = [(k + 0.5) / anchors for k in range(anchors)] if of_area else [args.get('target')]
@@ -203,7 +211,7 @@ def _class_average(
 
 def _over_queries(of_query: Callable[[Array, Array], Any], call: Call, args: dict[str, Any]) -> np.longdouble:
     """Return the weighted mean over the classes of a set, or over one query of all, that have a loss."""
-    call = _binary(call, zero_is_class=not call.are_maps)
+    call = _binary(call)
     n_classes = call.scores.shape[1]
     weight = np.asarray(args.get('class_weight') or [1.0] * n_classes, np.longdouble)
     groups = [[c] for c in range(n_classes)] if args.get('per_class', True) else [list(range(n_classes))]
@@ -241,11 +249,11 @@ def _sets(call: Call, scope: str) -> Iterator[list[int]]:
     return iter([[n] for n in images] if scope == 'image' and call.are_maps else [images])
 
 
-def _binary(call: Call, zero_is_class: bool) -> Call:
-    """Set the class of a single channel: label 1, or 0 for detectors, which count classes from 0."""
+def _binary(call: Call) -> Call:
+    """Set the class of a single channel: label 1, or 0 for box heads, which count classes from 0."""
     if call.scores.shape[1] > 1 or call.labels is None:
         return call
-    return call._replace(shares=(call.labels == (0 if zero_is_class else 1))[:, None].astype(np.longdouble))
+    return call._replace(shares=(call.labels == (0 if call.zero_is_class else 1))[:, None].astype(np.longdouble))
 
 
 def _one_of_two(call: Call) -> Call:
@@ -261,7 +269,7 @@ def _probabilities(call: Call, use_sigmoid: bool) -> tuple[Call, Array]:
     """Return the probabilities of classes by softmax or sigmoid, rounded to double precision."""
     decides = use_sigmoid or call.scores.shape[1] == 1
     probs = _sigmoid(call.scores) if decides else np.exp(_log_softmax(call.scores))
-    return _binary(call, zero_is_class=use_sigmoid), probs.astype(np.float64).astype(np.longdouble)
+    return _binary(call), probs.astype(np.float64).astype(np.longdouble)
 
 
 def _extension(top: float) -> Callable[[Array, Array, Array], np.longdouble]:
