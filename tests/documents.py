@@ -94,8 +94,8 @@ def check_config(block, folder):
     toolbox = block.stock.partition('::')[0]
     import_modules_from_strings([f'{toolbox}.models', f'{toolbox}.datasets', f'{toolbox}.evaluation'])
     init_default_scope(toolbox)
-    # Nothing is computed, so that no weights are needed; but backbones of MMPretrain read numbers as they are built.
-    with torch.device('cpu' if toolbox == 'mmpretrain' else 'meta'):
+    # Nothing is computed, so that no weights are needed; but backbones of MMPretrain, and SAN, read numbers when built.
+    with torch.device('cpu' if toolbox == 'mmpretrain' or '/san-' in block.stock else 'meta'):
         MODELS.build(mine.model)
     ours = own_classes()
     used = [part for part in parts(dict(mine.items())) if part['type'] in ours]

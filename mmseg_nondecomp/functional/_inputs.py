@@ -434,21 +434,22 @@ def check_probabilities(name: str, values: Tensor) -> None:
         )
 
 
-def look_like_probabilities(scores: Tensor, of_softmax: bool) -> bool | None:
-    """Return whether scores [N, C, P] are probabilities; None where they may also be logits of an untrained network.
+def look_like_probabilities(scores: Tensor, of_softmax: bool) -> float:
+    """Return how likely scores [N, C, P] are probabilities: 0 for not at all, 1 for certain.
 
-    Probabilities are in [0, 1], and those of a softmax add up to 1.
+    Probabilities are in [0, 1], and those of a softmax add up to 1. A few scores, or equal ones, tell little; so do
+    the logits of an untrained network, which may be small and of one sign.
     """
     if scores.numel() < MANY_SCORES:
-        return None
+        return 0.001
     low, high = scores.detach().aminmax()
     if low == high:
-        return None
+        return 0.001
     if not 0 <= low < high <= 1:
-        return False
+        return 0
     if of_softmax:
-        return bool(((scores.detach().sum(1) - 1).abs() < SHARE_TOLERANCE).all())
-    return True if low < 0.5 < high else None
+        return float(((scores.detach().sum(1) - 1).abs() < SHARE_TOLERANCE).all())
+    return 1 if low < 0.5 < high else 0.05
 
 
 def check_tensor(name: str, value: object) -> None:

@@ -1,6 +1,7 @@
 """Base classes of the registered losses: one `forward` for the call forms of all toolboxes."""
 
 import inspect
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
@@ -37,7 +38,6 @@ INSTEAD = {
     'multi_class': "`mode='multiclass'`",
 }
 """Arguments of losses elsewhere, and what to write here."""
-PATIENCE = 20  # number of calls in which scores are compared with probabilities, unless one of them settles it
 
 
 class Value(NamedTuple):
@@ -89,7 +89,7 @@ class RegisteredLoss(nn.Module):
         self.loss_weight = loss_weight
         self._loss_name = loss_name
         self._checked: dict[Any, int] = {}  # number of checked calls on a device, by their layout
-        self._calls_compared = 0  # number of calls whose scores were compared with probabilities
+        self._suspicion = 0.0  # that scores are probabilities; from 1 on it is settled
 
     @property
     def loss_name(self) -> str:
@@ -124,7 +124,7 @@ class RegisteredLoss(nn.Module):
         self._check_reduction(reduction_override)
         reading = self.reading(pred, target, weight, avg_factor)
         inputs = self.read(pred, target, weight, ignore_index, reading)
-        if self._calls_compared < PATIENCE and self._are_probabilities(inputs.scores):
+        if self._suspicion < 1 - 1e-9 and self._are_probabilities(inputs.scores):
             warnings.warn(
                 f'{type(self).__name__} expects logits, and all scores look like probabilities: they are in [0, 1]. '
                 'Pass the scores from before the softmax or the sigmoid.',
@@ -183,12 +183,12 @@ class RegisteredLoss(nn.Module):
         return Reading(self.mode, self.one_vs_rest, self.one_vs_rest, is_stated, pair, of_boxes)
 
     def _are_probabilities(self, scores: Tensor) -> bool:
-        """Return whether the scores of one of the first calls are probabilities."""
+        """Return whether the scores of the calls so far are probabilities."""
         if not can_be_compared(scores):
             return False
         found = look_like_probabilities(scores, not self.one_vs_rest and scores.shape[1] > 1)
-        self._calls_compared = PATIENCE if found is not None else self._calls_compared + 1
-        return bool(found)
+        self._suspicion = self._suspicion + found if found else math.inf
+        return 1 - 1e-9 < self._suspicion < math.inf
 
     def _shares_of_quality(self, pred: Tensor, target: Any) -> Tensor:
         """Return the pair of labels [N] and qualities [N] of MMDetection's GFLHead as several labels [N, C]."""
