@@ -5,7 +5,7 @@ import math
 import torch
 from every_loss import CASES, build
 from reference import definitions, reading
-from reference.reading import RefusedError, read_layout
+from reference.reading import TOP_K, RefusedError, read_layout
 
 LOSSES = {name: (name, cases[0][1]) for name, cases in CASES.items()} | {
     'LovaszSoftmaxLoss': ('LovaszSoftmaxLoss', dict(bins=None)),
@@ -27,6 +27,8 @@ def scores(shape, seed=0):
 
 def disagreement(name, args, call, refusals=REFUSALS):
     """Return how a loss differs from the reading of its call; None if it does not."""
+    if name in TOP_K and call['target'].isnan().any():
+        return None  # the loss of an item is NaN, as tests/functional/topk/test_losses.py shows
     try:
         expected = read_layout(name, args, **call)
     except RefusedError as refused:

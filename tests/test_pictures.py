@@ -19,6 +19,7 @@ def made():
         **{f'benchmarks/{name}.{e}': f'benchmark.py {name}' for name in benchmark.BENCHMARKS for e in endings},
         **{f'benchmarks/{name}.json': f'benchmark.py {name}' for name in benchmark.COUNTS | benchmark.IN_PROCESSES},
         **{f'benchmarks/reproduce/{name}.{e}': f'reproduce.py {name}' for name in REPRODUCTIONS for e in endings},
+        'benchmarks/stock.json': 'stock_matrix.py',
         **{f'docs/images/{name}.png': f'draw_concepts.py {name}' for name in CONCEPTS},
     }
 

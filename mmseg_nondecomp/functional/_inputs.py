@@ -36,6 +36,7 @@ class Reading(NamedTuple):
     is_stated: bool = False  # whether the configuration states how channels are read
     pair: bool = False  # whether two channels with labels are one decision
     of_boxes: bool = False  # whether a box head of MMDetection calls: label 0 of one channel is the object
+    of_items: bool = False  # whether each item has a loss of its own, which is NaN where its target is
     is_crisp: bool = False  # whether an item belongs to a class or not, and counts or not
 
 
@@ -137,7 +138,7 @@ def read_inputs(
     scores = at_least_float32(pred)
     weight = None if weight is None else torch.where(valid, weight.reshape(items), 0)
     if target.dim() == scores.dim():
-        target = torch.where(valid.unsqueeze(1), target.detach(), 0).to(scores.dtype)
+        target = torch.where(valid.unsqueeze(1), target, 0).to(scores.dtype)
         if checks:
             _check_shares(target, valid, reading)
     else:
@@ -156,7 +157,10 @@ def _in_channels(pred: Tensor, target: Tensor, reading: Reading, name: str) -> t
     check_tensor('target', target)
     check_floating_point(name, pred)
     if pred.dim() == 0 or (pred.dim() == 1 and target.numel() != len(pred)):
-        raise ValueError(f'Parameter `{name}` should be of shape [N, C, *]. Found {tuple(pred.shape)}.')
+        raise ValueError(
+            f'Parameter `{name}` should be of shape [N, C, *], with `target` of shape [N, *]. '
+            f'Found {tuple(pred.shape)} and {tuple(target.shape)}.'
+        )
     mode, shape, n = reading.mode, pred.shape, len(pred)
     has_channel = pred.dim() > 1
     if has_channel and target.shape == (n, 1, *shape[1:]):
@@ -393,7 +397,8 @@ def _check_shares(target: Tensor, valid: Tensor, reading: Reading) -> None:
         return
     if not (can_be_read(target) and _is_unit_interval(target)):
         message = 'Parameter `target` should hold shares of classes in [0, 1].'
-        refuse(~((target >= 0) & (target <= 1)), message, target)
+        is_share = (target >= 0) & (target <= 1)
+        refuse(~(is_share | target.isnan() if reading.of_items else is_share), message, target)
     if reading.is_crisp:
         refuse((target != 0) & (target != 1), 'Parameter `target` should be 0 or 1.', target)
     is_map = target.dim() > 3 and target.shape[-1] > 1

@@ -77,7 +77,8 @@ class RegisteredLoss(nn.Module):
         if mode is not None:
             check_option('mode', mode, self.modes)
         check_ignore_index(ignore_index)
-        self.mode, self.ignore_index = mode, ignore_index
+        self.mode = self.layout = mode
+        self.ignore_index = ignore_index
         self.states_channels = mode is not None
         loss_name = self.default_name if loss_name is None else loss_name
         if not isinstance(loss_name, str) or 'loss' not in loss_name:
@@ -158,6 +159,7 @@ class RegisteredLoss(nn.Module):
         """Return the tensors of a call in the common layout, as docs/layouts.md describes."""
         if isinstance(target, (tuple, list)) and all(isinstance(part, Tensor) for part in target):
             target = self._shares_of_quality(pred, target)
+        target = target.detach() if isinstance(target, Tensor) else target
         ignore_index = self.ignore_index if ignore_index is None else ignore_index
         reading = self.reading(pred, target, weight, None) if reading is None else reading
         return read_inputs(pred, target, weight, ignore_index, reading, checked=self._checked)
@@ -171,7 +173,7 @@ class RegisteredLoss(nn.Module):
                 'Parameter `pred` should be of shape [N, C, *] beside `avg_factor`. Found masks in one dimension, '
                 f'{tuple(pred.shape)}: use `MaskLoss(loss=dict(type={type(self).__name__!r}, ...))`.'
             )
-        pair = self.two_channels_decide and self.mode != 'multilabel'
+        pair = self.two_channels_decide and self.layout != 'multilabel'
         has_labels = not isinstance(target, Tensor) or target.dim() == 1  # a pair of labels and qualities, or labels
         # `avg_factor` is looked at only where it tells two readings apart, as a compiled graph is valid for its type.
         of_boxes = has_labels and (n_channels == 1 or (pair and n_channels == 2))
@@ -180,7 +182,7 @@ class RegisteredLoss(nn.Module):
         if n_channels > 1 and self.one_vs_rest and not (has_labels or is_stated):
             is_stated = avg_factor is not None and not is_box_head(pred, weight, avg_factor)
         pair = pair and not (of_boxes and self.use_sigmoid)
-        return Reading(self.mode, self.one_vs_rest, self.one_vs_rest, is_stated, pair, of_boxes)
+        return Reading(self.layout, self.one_vs_rest, self.one_vs_rest, is_stated, pair, of_boxes)
 
     def _are_probabilities(self, scores: Tensor) -> bool:
         """Return whether the scores of the calls so far are probabilities."""

@@ -41,7 +41,7 @@ class DirectLoss(SetLoss):
     has_terms = takes_shares = False
     one_vs_rest = True
     custom_cls_channels = custom_activation = custom_accuracy = True
-    shown = ('epsilon', 'update', 'per_class', 'scope')
+    shown = ('epsilon', 'mode', 'per_class', 'scope')
     use_sigmoid = True
 
     def __init__(
@@ -72,7 +72,8 @@ class DirectLoss(SetLoss):
                 'Parameter `class_weight` should be None with `per_class=False`, where classes are not averaged. '
                 f'Found {self.class_weight.tolist()}.'
             )
-        self.epsilon, self.update, self.per_class = epsilon, update, per_class
+        self.epsilon, self.per_class = epsilon, per_class
+        self.mode = self.update = update
         self.background_column = background_column
         self.has_background_column = bool(background_column)
 

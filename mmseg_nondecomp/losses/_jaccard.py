@@ -32,7 +32,7 @@ class JaccardLoss(SetLoss):
         super().__init__(**common)
         check_classes(classes)
         self.classes = classes
-        self.one_vs_rest = self.use_sigmoid or self.mode == 'multilabel'
+        self.one_vs_rest = self.use_sigmoid or self.layout == 'multilabel'
 
     def class_losses(self, inputs: Inputs, activation: Activation) -> tuple[ClassLosses, Any]:
         """Return the loss of each class in each set, for logits with an activation or for scores, and statistics."""

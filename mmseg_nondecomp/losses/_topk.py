@@ -50,7 +50,7 @@ class TopKLoss(RegisteredLoss):
         """Return how a call is read: with a channel for each class."""
         check_k(max(self.k_weights), number_of_classes(pred, 'pred') or math.inf)
         reading = super().reading(pred, target, weight, avg_factor)
-        return reading._replace(mode='multiclass')
+        return reading._replace(mode='multiclass', of_items=True)
 
     def value(self, inputs: Inputs, **_: Any) -> Value:
         """Compute the mean loss of the items that count, weighted by class as `torch.nn.CrossEntropyLoss` does."""

@@ -16,9 +16,8 @@ class LossMaxPooling(SetLoss):
     r"""The highest loss of an image over constrained re-weightings of its pixels.
 
     Hard pixels weigh more, whatever their class; the loss is an upper bound of the plain mean of the pixel losses, and
-    equal to it at ``p=float('inf')`` or ``ratio=1``. See :mod:`mmseg_nondecomp.functional.max_pooling`.
-
-    While MMEngine trains, the share of pixels at full weight is logged as ``train/<loss_name>_support``.
+    equal to it at ``p=float('inf')`` or ``ratio=1``. See :mod:`mmseg_nondecomp.functional.max_pooling`. While MMEngine
+    trains, the share of pixels at full weight is logged as ``train/<loss_name>_support``.
 
     Args:
         p: The norm that bounds the weights, from 1 (only the hardest pixels) to infinity (all alike).
@@ -49,9 +48,9 @@ class LossMaxPooling(SetLoss):
     ) -> None:
         if pixel_loss == 'cross_entropy' and (common.get('use_sigmoid') or common.get('mode') == 'multilabel'):
             name = 'use_sigmoid' if common.get('use_sigmoid') else 'mode'
-            message = f"Parameter `{name}` should be None with `pixel_loss='cross_entropy'`; 'bce' has several labels."
             raise TypeError(
-                f'{message} Found {common[name]!r}. If it is inherited, add `_delete_=True` to your config.'
+                f"Parameter `{name}` should be None with `pixel_loss='cross_entropy'`; 'bce' has several labels. Found "
+                f'{common[name]!r}. If it is inherited, add `_delete_=True` to your config.'
             )
         super().__init__(**common)
         check_number('p', p, '[1, inf]')

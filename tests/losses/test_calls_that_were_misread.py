@@ -318,7 +318,7 @@ class TestArguments:
         for update in ('positive', 'negative', 'hinge', 'perceptron'):
             call = torch.randn(9, 3), torch.arange(9) % 3
             by_old_name, by_name = DirectAPLoss(0.5, update), DirectAPLoss(0.5, update=update)
-            assert (by_old_name.update, by_old_name.mode) == (update, None)
+            assert by_old_name.update == by_old_name.mode == update
             assert_same(value_and_gradient(by_old_name, *call), value_and_gradient(by_name, *call))
 
 

@@ -232,7 +232,7 @@ def test_mistakes_are_found_at_construction(kind, arguments, error, name):
 
 
 def test_settings_are_shown():
-    shown = "DirectAPLoss(epsilon=0.5, update='hinge', per_class=True, scope='batch')"
+    shown = "DirectAPLoss(epsilon=0.5, mode='hinge', per_class=True, scope='batch')"
     assert repr(DirectAPLoss(0.5, update='hinge')) == shown
     assert repr(DirectAPLoss(0.5, 'hinge')) == shown, 'the name of the argument before `mode` was that of the layout'
 

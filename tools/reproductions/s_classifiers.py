@@ -240,7 +240,7 @@ class s_measure:  # noqa: N801, a function with state
 
     def __init__(self, n_sets: int, settings: dict[str, Any]) -> None:
         # The loss is the mean over queries; here it is their sum.
-        self.loss = SMeasureLoss(**settings, loss_weight=n_sets)
+        self.loss = SMeasureLoss(**settings, mode='multilabel', loss_weight=n_sets)
 
     def __call__(self, scores: Tensor, labels: Tensor, places: Tensor) -> Tensor:
         """Return the Lagrangian."""

@@ -270,7 +270,9 @@ def train(arm: Arm, given: Digits, test: Digits, seeds: Sequence[int]) -> list[R
     networks = Networks(arm.place, seeds)
     optimizer = torch.optim.Adam(networks.parameters(), LEARNING_RATE)
     # The loss is the mean over queries, and so over seeds; here it is their sum.
-    loss = SMeasureLoss(per_example=True, loss_weight=len(seeds) * arm.alpha, **STEP_SIZES[arm.steps])
+    loss = SMeasureLoss(
+        per_example=True, mode='multilabel', loss_weight=len(seeds) * arm.alpha, **STEP_SIZES[arm.steps]
+    )
     clock = loss.examples.project = Clock(loss.examples.project)
     generator = torch.Generator().manual_seed(START)
     start, curve = None, []

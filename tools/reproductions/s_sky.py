@@ -269,7 +269,7 @@ def train(arm: Arm, given: Scenes, test: Scenes, seed: int) -> Run:
     network = SegNet()
     optimizer = torch.optim.Adam(network.parameters(), LEARNING_RATE)
     has_tau = arm.way != NO_TAU
-    loss = SMeasureLoss(per_example=has_tau, loss_weight=arm.alpha)
+    loss = SMeasureLoss(per_example=has_tau, mode='multilabel', loss_weight=arm.alpha)
     curve, n_ascents, finite = [], 0, True
     for _ in range(N_EPOCHS):
         network.train()

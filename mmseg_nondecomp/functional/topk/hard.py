@@ -36,7 +36,7 @@ def hard_topk_loss(
     """
     check_number('margin', margin, '[0, inf)')
     check_k(k, number_of_classes(scores, 'scores') or math.inf)
-    inputs = read_inputs(scores, target, weight, ignore_index, Reading('multiclass'), 'scores')
+    inputs = read_inputs(scores, target, weight, ignore_index, Reading('multiclass', of_items=True), 'scores')
     losses = hard_topk_losses(*item_rows(inputs), k, margin)
     return reduce_terms(item_terms(losses, inputs), inputs, reduction)
 

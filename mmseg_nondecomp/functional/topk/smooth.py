@@ -88,7 +88,7 @@ def smooth_topk_loss(
     check_temperature(tau)
     check_number('margin', margin, '[0, inf)')
     check_k(k, number_of_classes(scores, 'scores') or math.inf)
-    inputs = read_inputs(scores, target, weight, ignore_index, Reading('multiclass'), 'scores')
+    inputs = read_inputs(scores, target, weight, ignore_index, Reading('multiclass', of_items=True), 'scores')
     losses = smooth_topk_losses(*item_rows(inputs), k, tau, margin)
     return reduce_terms(item_terms(losses, inputs), inputs, reduction)
 
