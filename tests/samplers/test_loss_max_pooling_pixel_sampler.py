@@ -81,6 +81,13 @@ def test_losses_add_up_before_they_are_pooled_and_dice_takes_no_part():
     torch.testing.assert_close(weights[1].flatten(), expected)
 
 
+@pytest.mark.parametrize('other', ['SMeasureLoss', 'DirectZeroOneLoss'])
+def test_losses_without_terms_take_no_part(other):
+    logits, labels = batch()
+    both = head([CROSS_ENTROPY, dict(type=other)], p=1.3).sampler.sample(logits, labels)
+    torch.testing.assert_close(both, head(p=1.3).sampler.sample(logits, labels))
+
+
 def test_one_channel():
     logits, labels = batch()
     logits, labels = logits[:, :1], labels.where(labels == 255, labels % 2)
