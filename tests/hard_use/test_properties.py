@@ -49,7 +49,7 @@ def calls(draw, name, args):
             shares = shares.scatter_add_(1, (own + 1) % n_classes, torch.full_like(shares[:, :1], quarter))
         call['target'] = shares
     else:
-        call |= draw(labels(shape, n_labels(name, args, n_classes)))
+        call |= draw(labels(shape, n_labels(name, args, n_classes), n_classes <= 2))
     weights = [0.0, 1.0] if name.startswith('Direct') else [0.0, 1.0, 0.5, 3.0]
     if draw(st.booleans()):
         call['weight'] = torch.tensor(draw(arrays(np.float32, shape, elements=st.sampled_from(weights))))
@@ -57,7 +57,7 @@ def calls(draw, name, args):
 
 
 @st.composite
-def labels(draw, shape, number):
+def labels(draw, shape, number, of_masks):
     """Draw labels of a type that can hold them, some of them ignored."""
     dtype = draw(st.sampled_from(INTEGERS))
     ignored = draw(st.sampled_from([None, 100, -1]))
@@ -65,7 +65,7 @@ def labels(draw, shape, number):
         ignored = 100
     if ignored is None and dtype == torch.int8:
         ignored = -1
-    if ignored is None and number <= 2:  # a mask of 0 and 255 alone is in doubt
+    if ignored is None and of_masks:  # a mask of 0 and 255 alone is in doubt
         ignored = -1 if dtype != torch.uint8 else 100
     kinds = st.one_of(st.integers(0, number - 1), st.just(255 if ignored is None else ignored))
     target = torch.tensor(draw(arrays(np.int64, shape, elements=kinds, fill=st.nothing()))).to(dtype)

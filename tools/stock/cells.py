@@ -5,7 +5,6 @@ import re
 import traceback
 import warnings
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -247,12 +246,13 @@ def _fallbacks(stock: StockModel, case: LossCase) -> list[nn.Module]:
 
 def _registry(toolbox: str) -> Any:
     """Return the registry of the models of a toolbox, ready to build."""
-    for name in ('mmdet.models', f'{toolbox}.models'):
-        import_module(name)
+    import mmdet.models
+    import mmseg.models
+
     init_default_scope(toolbox)
     MessageHub.get_current_instance().update_info('epoch', 0)  # read by TOODHead
     _mask_no_convolution()
-    return import_module(f'{toolbox}.registry').MODELS
+    return (mmdet if toolbox == 'mmdet' else mmseg).registry.MODELS
 
 
 def _mask_no_convolution() -> None:
