@@ -37,7 +37,10 @@ class Reading(NamedTuple):
     pair: bool = False  # whether two channels with labels are one decision
     of_boxes: bool = False  # whether a box head of MMDetection calls: label 0 of one channel is the object
     of_items: bool = False  # whether each item has a loss of its own, which is NaN where its target is
-    is_crisp: bool = False  # whether an item belongs to a class or not, and counts or not
+    is_crisp: bool = (
+        False  # whether an item counts or not, and belongs to a class or not, unless its shares add up to 1
+    )
+    is_mixed: bool = False  # whether labels may be mixed, as by MixUp, where `is_crisp` refuses fractions
 
 
 AS_CLASSES = Reading()
@@ -399,8 +402,11 @@ def _check_shares(target: Tensor, valid: Tensor, reading: Reading) -> None:
         message = 'Parameter `target` should hold shares of classes in [0, 1].'
         is_share = (target >= 0) & (target <= 1)
         refuse(~(is_share | target.isnan() if reading.of_items else is_share), message, target)
-    if reading.is_crisp:
-        refuse((target != 0) & (target != 1), 'Parameter `target` should be 0 or 1.', target)
+    if reading.is_crisp and not reading.is_mixed:
+        in_part = (target != 0) & (target != 1)
+        if target.shape[1] > 1:
+            in_part = in_part & ((target.sum(1, keepdim=True) - 1).abs() > SHARE_TOLERANCE)
+        refuse(in_part, 'Parameter `target` should be 0 or 1.', target)
     is_map = target.dim() > 3 and target.shape[-1] > 1
     n_classes = target.shape[1]
     if n_classes == 1 or (reading.overlaps and reading.mode != 'multiclass' and (reading.is_stated or is_map)):

@@ -177,8 +177,6 @@ def test_several_labels_are_read_where_each_class_is_decided_and_refused_elsewhe
 @every_form
 @every_loss
 def test_the_value_is_that_of_the_definition(name, args, form, values):
-    if name.startswith('Direct') and values == 'smooth shares':
-        pytest.skip('an item belongs to a class or not')
     args = args_in(form, name, args)
     data, how = FORMS[form]
     call = how((VALUES | SEVERAL)[values](data()))

@@ -80,11 +80,12 @@ def read_layout(
     values = target.double().numpy()
     if kind in (SHARES, SEVERAL):
         each = np.moveaxis(values, 1, -1)[mass > 0]
-        for value in each.flat:
-            if not 0 <= value <= 1 or (name in DIRECT and value not in (0, 1)):
+        of_images = weight is None and _is_count(avg_factor, len(pred)) and pred.dim() == 2
+        for item in each.reshape(-1, shape[1]):
+            is_whole = all(value in (0, 1) for value in item) or of_images or abs(math.fsum(item) - 1) <= 0.01
+            if not all(0 <= value <= 1 for value in item) or (name in DIRECT and not is_whole):
                 raise RefusedError
         if kind == SHARES:
-            of_images = weight is None and _is_count(avg_factor, len(pred))
             kind = _shares_or_several(name, args, each, pred.shape, of_images)
         found = values
     else:
