@@ -37,10 +37,8 @@ class Reading(NamedTuple):
     pair: bool = False  # whether two channels with labels are one decision
     of_boxes: bool = False  # whether a box head of MMDetection calls: label 0 of one channel is the object
     of_items: bool = False  # whether each item has a loss of its own, which is NaN where its target is
-    is_crisp: bool = (
-        False  # whether an item counts or not, and belongs to a class or not, unless its shares add up to 1
-    )
-    is_mixed: bool = False  # whether labels may be mixed, as by MixUp, where `is_crisp` refuses fractions
+    is_crisp: bool = False  # whether weights are 0 or 1, and so are several labels
+    is_mixed: bool = False  # whether several labels may yet be mixed, as by MixUp
 
 
 AS_CLASSES = Reading()
@@ -402,7 +400,7 @@ def _check_shares(target: Tensor, valid: Tensor, reading: Reading) -> None:
         message = 'Parameter `target` should hold shares of classes in [0, 1].'
         is_share = (target >= 0) & (target <= 1)
         refuse(~(is_share | target.isnan() if reading.of_items else is_share), message, target)
-    if reading.is_crisp and not reading.is_mixed:
+    if reading.is_crisp and not (reading.is_mixed and target.shape[1] > 1):
         in_part = (target != 0) & (target != 1)
         if target.shape[1] > 1:
             in_part = in_part & ((target.sum(1, keepdim=True) - 1).abs() > SHARE_TOLERANCE)
