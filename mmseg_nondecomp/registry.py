@@ -22,8 +22,10 @@ else:
         def register_module(self, *args: Any, **kwargs: Any) -> Callable[[T], T]:
             return lambda cls: cls
 
-        def build(self, cfg: dict[str, Any]) -> Any:
+        def build(self, cfg: Any) -> Any:
             raise ImportError(f'Building {cfg} by name needs MMEngine: pip install "mmseg_nondecomp[mmseg]".')
+
+        get = build
 
     DATA_SAMPLERS = EVALUATOR = HOOKS = METRICS = MODELS = TASK_UTILS = TRANSFORMS = _NoRegistry()
 
