@@ -159,7 +159,7 @@ class RegisteredLoss(nn.Module):
         """Return the tensors of a call in the common layout, as docs/layouts.md describes."""
         if isinstance(target, (tuple, list)) and all(isinstance(part, Tensor) for part in target):
             target = self._shares_of_quality(pred, target)
-        target = target.detach() if isinstance(target, Tensor) else target
+        target = target.detach() if isinstance(target, Tensor) and target.requires_grad else target
         ignore_index = self.ignore_index if ignore_index is None else ignore_index
         reading = self.reading(pred, target, weight, None) if reading is None else reading
         return read_inputs(pred, target, weight, ignore_index, reading, checked=self._checked)
