@@ -91,7 +91,8 @@ class DirectLoss(SetLoss):
                 f'Parameter `pred` should have {self.n_box_channels} channels, as the box head was told. Found '
                 f'{pred.shape[1]}: the head has one for the background, and needs a loss of all classes together.'
             )
-        of_images = pred.dim() == 2 and avg_factor is not None and not is_box_head(pred, weight, avg_factor)
+        of_images = pred.dim() == 2 and isinstance(target, Tensor) and target.dim() == 2
+        of_images = of_images and avg_factor is not None and not is_box_head(pred, weight, avg_factor)
         return reading._replace(is_crisp=True, is_mixed=of_images)
 
     def value(self, inputs: Inputs, each_set: bool = False, **_: Any) -> Value:
