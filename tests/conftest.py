@@ -9,12 +9,14 @@ sys.path.append(str(Path(__file__).parents[1] / 'tools'))
 
 
 @pytest.fixture(autouse=True)
-def _no_default_scope(monkeypatch):
-    """Build by name as in a new process: a Runner sets the default scope for good."""
+def _no_other_runner(monkeypatch):
+    """Start as in a new process: a Runner leaves a default scope behind and, if it was interrupted, its log."""
     if find_spec('mmengine'):
+        from mmengine.logging import MessageHub
         from mmengine.registry import DefaultScope
 
         monkeypatch.setattr(DefaultScope, '_instance_dict', OrderedDict())
+        monkeypatch.setattr(MessageHub, '_instance_dict', OrderedDict())
 
 
 @pytest.fixture(autouse=True, scope='session')

@@ -27,8 +27,6 @@ from torch import nn
 
 from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
 
-pytestmark = pytest.mark.usefixtures('no_other_runner')
-
 
 def lagrangian(args, scores, positive, negative, epsilon, threshold, mu, surrogate):
     """L of one query at each operating point and its gradient for the scores, [K] and [K, n], as a sum over i.

@@ -24,8 +24,6 @@ from mmseg_nondecomp.functional.s_measures.multipliers import MIN_COUNT
 from mmseg_nondecomp.functional.s_measures.problem import MAX_MULTIPLIER
 from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
 
-pytestmark = pytest.mark.usefixtures('no_other_runner')
-
 
 def everything(loss):
     parts = [value for part in loss.get_extra_state().values() for value in part.values()]
