@@ -1,4 +1,4 @@
-.PHONY: help env demo test test-hard test-stock test-mmpretrain test-onedl test-core test-oldest docs lint format benchmark clean
+.PHONY: help env demo test test-hard test-stock test-adapters test-mmpretrain test-onedl test-core test-oldest docs lint format benchmark clean
 
 PYTHON_IN_ENV := .venv/bin/python
 # One process per core, up to four, with one thread each: models are tiny, and some tests start further processes.
@@ -15,13 +15,16 @@ demo: env  ## train cross-entropy, loss max-pooling and Lovász-Softmax on LongT
 		--seeds 0 --out work_dirs/demo
 
 test: env  ## run the tests
-	@$(PYTEST) --ignore tests/hard_use --ignore tests/stock
+	@$(PYTEST) --ignore tests/hard_use --ignore tests/stock --ignore tests/adapters
 
 test-hard: env  ## run tests/hard_use: difficult inputs, killed processes, full disks, crafted files
 	@$(PYTEST) tests/hard_use
 
 test-stock: env  ## run tests/stock: a training step of every stock model with every loss (see docs/stock-models.md)
 	@$(PYTEST) --dist worksteal tests/stock
+
+test-adapters:  ## run the tests of the adapters of other frameworks and of their recipes, in a separate environment
+	@bash tools/test_adapters.sh
 
 test-mmpretrain: env  ## run the tests that need MMPretrain, in a separate environment
 	@bash tools/setup_mmpretrain.sh
@@ -53,4 +56,4 @@ benchmark: env  ## measure the speed of losses, samplers and metrics against the
 	@$(PYTHON_IN_ENV) tools/benchmark.py
 
 clean:  ## remove environments, caches, data and training output
-	@rm -rf .venv .venv-mmpretrain .venv-core .venv-oldest .venv-onedl .setup.lock work_dirs data .pytest_cache .mypy_cache .ruff_cache docs/_build
+	@rm -rf .venv .venv-mmpretrain .venv-core .venv-oldest .venv-onedl .venv-adapters .setup.lock work_dirs data .pytest_cache .mypy_cache .ruff_cache docs/_build

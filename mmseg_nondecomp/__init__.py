@@ -16,11 +16,13 @@ from mmseg_nondecomp.losses import (
     LovaszHingeLoss,
     LovaszSoftmaxLoss,
     MaskLoss,
+    MetricLoss,
     SMeasureLoss,
     SmoothTopKLoss,
     SoftIoULoss,
     SumOfLosses,
 )
+from mmseg_nondecomp.losses.metric_loss import metric_loss
 from mmseg_nondecomp.registry import HAS_MMCV, HAS_MMENGINE
 from mmseg_nondecomp.samplers import EquiBatchSampler, IoUAdaptiveSampler, LossMaxPoolingPixelSampler
 
@@ -31,8 +33,16 @@ except PackageNotFoundError:  # a source tree on the path, not installed
 
 __all__ = ['ClassIndex', 'EquiBatchSampler', 'IoUAdaptiveSampler', 'LossMaxPoolingPixelSampler', '__version__']
 __all__ += ['DirectAPLoss', 'DirectZeroOneLoss', 'HardTopKLoss', 'LossMaxPooling', 'LovaszHingeLoss']
-__all__ += ['LovaszSoftmaxLoss', 'MaskLoss', 'SMeasureLoss', 'SmoothTopKLoss', 'SoftIoULoss', 'SumOfLosses']
-__all__ += ['functional', 'index_classes']
+__all__ += [
+    'LovaszSoftmaxLoss',
+    'MaskLoss',
+    'MetricLoss',
+    'SMeasureLoss',
+    'SmoothTopKLoss',
+    'SoftIoULoss',
+    'SumOfLosses',
+]
+__all__ += ['SumOfLosses', 'functional', 'index_classes', 'metric_loss']
 
 # Public names that need a package of OpenMMLab, and the package.
 NEEDS = dict.fromkeys(['DualAscentHook', 'LossCheckHook', 'LossWeightHook', 'TiledSegmentor'], 'MMEngine')

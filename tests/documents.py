@@ -1,6 +1,5 @@
 """Blocks, links and commands of README.md and docs/, and the configs in them."""
 
-import ast
 import io
 import re
 import runpy
@@ -8,48 +7,15 @@ import sys
 from contextlib import redirect_stdout, suppress
 from functools import cache
 from inspect import signature
-from pathlib import Path
-from typing import NamedTuple
 from unittest.mock import patch
 
 import torch
+from code_blocks import ROOT, blocks, is_config
 from mmengine.config import Config
 from mmengine.registry import DATA_SAMPLERS, HOOKS, METRICS, MODELS, TASK_UTILS, TRANSFORMS, init_default_scope
 from mmengine.utils import import_modules_from_strings
 
-ROOT = Path(__file__).parents[1]
 DOCUMENTS = [path for folder in ('*.md', 'configs/*/*.md', 'docs/**/*.md') for path in sorted(ROOT.glob(folder))]
-PAGES = sorted((ROOT / 'docs').glob('**/*.md'))
-FENCE = re.compile(r'^```(\w+)\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?', re.DOTALL | re.MULTILINE)
-STOCK = re.compile(r'mm\w+::[\w./-]+\.py')
-BASE = 'mmseg::fcn/fcn_r50-d8_4xb2-40k_cityscapes-512x1024.py'
-
-
-class Block(NamedTuple):
-    code: str
-    printed: str | None
-    """The block of text below it: what it prints."""
-    stock: str
-    """The stock config named last above it, or in it."""
-
-
-def blocks(document, language):
-    text = document.read_text()
-    found = []
-    for block in FENCE.finditer(text):
-        if block[1] == language:
-            named = STOCK.findall(text[: block.end()])
-            found.append(Block(block[2], block[3], named[-1] if named else BASE))
-    return found
-
-
-def is_config(block):
-    """Return whether a block of Python has only assignments, and no call but dict()."""
-    tree = ast.parse(block.code)
-    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    return all(isinstance(statement, ast.Assign) for statement in tree.body) and all(
-        isinstance(call, ast.Name) and call.id == 'dict' for call in calls
-    )
 
 
 def configs_of(documents, toolboxes):

@@ -22,6 +22,7 @@ CASES = {
         (SOFTMAX, dict(classes='all', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0], scope='world')),
         (SIGMOID, dict(use_sigmoid=True, scope='image')),
         (SIGMOID, dict(use_sigmoid=True, bins=None, classes=[0, 2])),
+        (SOFTMAX, dict(scope='class')),
     ],
     'LovaszHingeLoss': [
         (SIGMOID, dict()),
@@ -56,6 +57,7 @@ CASES = {
         (SOFTMAX, dict(classes='all', scope='image', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
         (SIGMOID, dict(use_sigmoid=True, scope='world')),
         (SOFTMAX, dict(alpha=0.3, beta=0.7)),
+        (SOFTMAX, dict(scope='class', classes=[0, 2])),
     ],
 }
 EVERY = [pytest.param(name, args, id=f'{name} {args}') for name, cases in CASES.items() for _, args in cases]
@@ -66,7 +68,7 @@ WITH_SOFTMAX = [
     if activation == SOFTMAX
 ]
 N_CLASSES = 5
-WRAPPERS = {'MaskLoss', 'SumOfLosses'}
+WRAPPERS = {'MaskLoss', 'MetricLoss', 'SumOfLosses'}
 """Registered modules that call other losses."""
 every_loss = pytest.mark.parametrize(('name', 'args'), EVERY)
 

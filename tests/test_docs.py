@@ -1,29 +1,16 @@
 """The pages of docs/ say what happens: their code is executed, what they name exists, and the site is whole."""
 
-import contextlib
 import importlib
-import io
 import re
 import subprocess
 import sys
 
 import pytest
-from documents import (
-    DOCUMENTS,
-    PAGES,
-    ROOT,
-    blocks,
-    check_config,
-    commands,
-    configs_of,
-    dead_links,
-    is_config,
-    named_files,
-    options_of,
-)
+from code_blocks import PAGES, ROOT, is_program, run
+from documents import DOCUMENTS, check_config, commands, configs_of, dead_links, named_files, options_of
 from sphinx.util.inventory import InventoryFile
 
-PROGRAMS = [page for page in PAGES if any(not is_config(block) for block in blocks(page, 'python'))]
+PROGRAMS = [page for page in PAGES if is_program(page)]
 CONFIGS = configs_of(PAGES, ('mmseg', 'mmdet'))
 VALUES = re.compile(r'^\|.*\| *value *\|\n\|[-|]+\|\n((?:\|.*\|\n)+)', re.MULTILINE)
 PUBLIC = [
@@ -34,17 +21,6 @@ PUBLIC = [
 
 def each(paths):
     return pytest.mark.parametrize('page', paths, ids=[path.relative_to(ROOT).as_posix() for path in paths])
-
-
-def run(page):
-    """Run a page. Return its variables, and the printed and the documented output of each block."""
-    names, printed = {}, []
-    for block in blocks(page, 'python'):
-        if not is_config(block):
-            with contextlib.redirect_stdout(io.StringIO()) as output:
-                exec(compile(block.code, page.name, 'exec'), names)
-            printed.append((output.getvalue(), block.printed))
-    return names, printed
 
 
 @each(PROGRAMS)

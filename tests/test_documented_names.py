@@ -34,8 +34,17 @@ def is_importable(name):
 def test_a_documented_name_can_be_imported(name):
     if name in OF_MMPRETRAIN and find_spec('mmpretrain') is None:
         pytest.skip('MMPretrain is not installed')
+    if name.startswith('mmseg_nondecomp.adapters.keras') and find_spec('keras') is None:
+        pytest.skip('Keras is not installed')
     assert is_importable(name)
 
 
 def test_there_are_such_names():
     assert {'mmseg_nondecomp.datasets', 'mmseg_nondecomp.functional.max_pooling'} <= set(documented_names())
+
+
+def test_the_guide_has_every_measure_of_metric_loss():
+    from mmseg_nondecomp.losses._recommended import CHOICES
+
+    guide = (ROOT / 'docs/choosing.md').read_text()
+    assert set(re.findall(r"metric_loss\('(\w+)'", guide)) == set(CHOICES)

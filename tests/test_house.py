@@ -5,7 +5,7 @@ import importlib
 from pathlib import Path
 
 import pytest
-from documents import ROOT
+from code_blocks import ROOT
 
 PACKAGE = ROOT / 'mmseg_nondecomp'
 MODULES = sorted(PACKAGE.rglob('*.py'))

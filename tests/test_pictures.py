@@ -4,7 +4,8 @@ import re
 
 import benchmark
 import pytest
-from documents import DOCUMENTS, ROOT
+from code_blocks import ROOT
+from documents import DOCUMENTS
 from draw_concepts import PICTURES as CONCEPTS
 from reproductions.catalogue import REPRODUCTIONS
 

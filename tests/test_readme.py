@@ -1,7 +1,8 @@
 """README.md says what happens, and the Makefile names what exists."""
 
 import pytest
-from documents import ROOT, blocks, check_config, configs_of, is_config, named_files
+from code_blocks import ROOT, blocks, is_config
+from documents import check_config, configs_of, named_files
 
 README = ROOT / 'README.md'
 MAKEFILE = ROOT / 'Makefile'

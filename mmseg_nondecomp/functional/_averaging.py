@@ -42,6 +42,15 @@ def set_averages(of_classes: ClassLosses, classes: Classes, class_weight: Tensor
     return _weighted(of_classes, classes, class_weight)[0].sum(1)
 
 
+def averages_over_sets(of_classes: ClassLosses, classes: Classes) -> ClassLosses:
+    """Average the loss of each class over the sets in which it counts, as losses of a single set."""
+    losses, present, non_empty = of_classes
+    counted = present if classes == 'present' else non_empty.unsqueeze(1).expand_as(present)
+    total = losses.masked_fill(~counted, 0).sum(0, keepdim=True)
+    means = total / counted.sum(0, keepdim=True).clamp(min=1)
+    return ClassLosses(means, present.any(0, keepdim=True), non_empty.any().view(1))
+
+
 def _weighted(of_classes: ClassLosses, classes: Classes, class_weight: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the part of each class in the average of its set, [R, C], and whether a set has any, bool [R, 1]."""
     losses, present, non_empty = of_classes

@@ -8,6 +8,7 @@ from mmseg_nondecomp.losses.loss_max_pooling import LossMaxPooling
 from mmseg_nondecomp.losses.lovasz_hinge_loss import LovaszHingeLoss
 from mmseg_nondecomp.losses.lovasz_softmax_loss import LovaszSoftmaxLoss
 from mmseg_nondecomp.losses.mask_loss import MaskLoss
+from mmseg_nondecomp.losses.metric_loss import MetricLoss
 from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
 from mmseg_nondecomp.losses.smooth_topk_loss import SmoothTopKLoss
 from mmseg_nondecomp.losses.soft_iou_loss import SoftIoULoss
@@ -21,6 +22,7 @@ __all__ = [
     'LovaszHingeLoss',
     'LovaszSoftmaxLoss',
     'MaskLoss',
+    'MetricLoss',
     'SMeasureLoss',
     'SmoothTopKLoss',
     'SoftIoULoss',

@@ -244,7 +244,8 @@ class SetLoss(RegisteredLoss):
     Args:
         scope: The items that form a set: ``'image'`` (the mean over images), ``'batch'`` (the mini-batch of this
             process), or ``'world'`` (the mini-batches of all processes: each of them has to call the loss in each step,
-            or the others wait for it).
+            or the others wait for it). The Jaccard losses also have ``'class'``: each image is a set, and each class is
+            averaged over the images that contain it before the classes are averaged.
         class_weight: A factor for each class in the mean over classes.
         use_sigmoid: True where each channel is a decision of its own; label C is then the background. MMDetection's
             dense heads read it from the config to choose their number of channels.
@@ -257,6 +258,7 @@ class SetLoss(RegisteredLoss):
     """
 
     default_scope = 'batch'
+    scopes: tuple[str, ...] = SCOPES
     has_value_of_images = True  # whether `value` has an argument `each_set`
     takes_shares = True  # whether items may belong to a class in part
     class_weight: Tensor | None
@@ -276,7 +278,7 @@ class SetLoss(RegisteredLoss):
             unexpected['use_sigmoid'] = use_sigmoid
         super().__init__(loss_weight, loss_name, mode, ignore_index, **unexpected)
         self.scope = self.default_scope if scope is None else scope
-        check_option('scope', self.scope, SCOPES)
+        check_option('scope', self.scope, self.scopes)
         self.use_sigmoid = bool(use_sigmoid)
         self.states_channels = self.use_sigmoid or self.states_channels
         self.register_buffer('class_weight', read_class_weight(class_weight), persistent=False)

@@ -5,7 +5,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from mmseg_nondecomp.functional._averaging import ClassLosses, class_average, jaccard_counts, mean_jaccard, set_averages
+from mmseg_nondecomp.functional._averaging import (
+    ClassLosses,
+    averages_over_sets,
+    class_average,
+    jaccard_counts,
+    mean_jaccard,
+    set_averages,
+)
 from mmseg_nondecomp.functional._inputs import (
     Activation,
     Classes,
@@ -17,6 +24,7 @@ from mmseg_nondecomp.functional._inputs import (
 )
 from mmseg_nondecomp.functional.lovasz.histogram import Bins, lovasz_losses
 from mmseg_nondecomp.losses._base import SetLoss, Value, training_iteration
+from mmseg_nondecomp.losses._distributed import SCOPES
 
 
 class JaccardLoss(SetLoss):
@@ -26,6 +34,7 @@ class JaccardLoss(SetLoss):
     """
 
     shown: tuple[str, ...] = ('classes', 'scope')
+    scopes = (*SCOPES, 'class')
     top = 1.0  # score that is no error where the class is present
 
     def __init__(self, classes: Classes, **common: Any) -> None:
@@ -33,6 +42,7 @@ class JaccardLoss(SetLoss):
         check_classes(classes)
         self.classes = classes
         self.one_vs_rest = self.use_sigmoid or self.layout == 'multilabel'
+        self.of_images = self.scope in ('image', 'class')  # whether each image is a set
 
     def class_losses(self, inputs: Inputs, activation: Activation) -> tuple[ClassLosses, Any]:
         """Return the loss of each class in each set, for logits with an activation or for scores, and statistics."""
@@ -41,8 +51,14 @@ class JaccardLoss(SetLoss):
     def value(self, inputs: Inputs, each_set: bool = False, **_: Any) -> Value:
         """Compute the average of the losses of the classes; with ``each_set``, that of each set."""
         losses, statistics = self.class_losses(inputs, self.activation(inputs))
-        average = set_averages if each_set else class_average
-        return Value(average(losses, self.classes, self.class_weight), statistics)
+        if each_set:
+            return Value(set_averages(losses, self.classes, self.class_weight), statistics)
+        return Value(self.average(losses), statistics)
+
+    def average(self, losses: ClassLosses) -> Tensor:
+        """Average over the classes of each set and over the sets, or over the sets first."""
+        losses = averages_over_sets(losses, self.classes) if self.scope == 'class' else losses
+        return class_average(losses, self.classes, self.class_weight)
 
     def terms(self, inputs: Inputs) -> Tensor:
         """Compute the error of each item times the slope of the loss."""
@@ -50,7 +66,7 @@ class JaccardLoss(SetLoss):
         with torch.enable_grad():
             leaf = scores.detach().requires_grad_()
             losses, _ = self.class_losses(inputs._replace(scores=leaf), None)
-            (slope,) = torch.autograd.grad(class_average(losses, self.classes, self.class_weight), leaf)
+            (slope,) = torch.autograd.grad(self.average(losses), leaf)
         errors = torch.where(inputs.valid.unsqueeze(1), scores - self.top * inputs.one_hot(), 0)
         return (errors * slope).sum(1)
 
@@ -88,9 +104,9 @@ class LovaszLoss(JaccardLoss):
                 "Parameter `bins` should be an integer with `memory` or with `scope='world'`: histograms can be kept "
                 'and added up over processes, sorted pixels cannot. Found None.'
             )
-        if memory and self.scope == 'image':
+        if memory and self.of_images:
             raise ValueError(
-                "Parameter `memory` should be 0 with `scope='image'`, where each image is a set of its own."
+                f'Parameter `memory` should be 0 with `scope={self.scope!r}`, where each image is a set of its own.'
             )
         self.bins = bins
         self.memory = HistogramMemory(memory) if memory else None
@@ -99,7 +115,7 @@ class LovaszLoss(JaccardLoss):
     def class_losses(self, inputs: Inputs, activation: Activation) -> tuple[ClassLosses, Tensor | None]:
         """Return the extension for each class in each set, and the histogram of the mini-batch."""
         past = None if self.memory is None else self.memory.past
-        return lovasz_losses(inputs, self.binning, self.bins, self.scope == 'image', activation, past, self.reduce)
+        return lovasz_losses(inputs, self.binning, self.bins, self.of_images, activation, past, self.reduce)
 
     def observe(self, inputs: Inputs, statistics: Tensor | None) -> None:
         """Keep the histogram of the mini-batch; of the first call, where a head calls its loss several times."""

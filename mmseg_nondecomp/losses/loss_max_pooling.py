@@ -41,7 +41,7 @@ class LossMaxPooling(SetLoss):
 
     default_name = 'loss_lmp'
     default_scope = 'image'
-    shown = ('p', 'ratio', 'pixel_loss', 'scope')
+    shown: tuple[str, ...] = ('p', 'ratio', 'pixel_loss', 'scope')
 
     def __init__(
         self, p: float = 1.3, ratio: float = 0.25, pixel_loss: str | dict[str, Any] = 'cross_entropy', **common: Any

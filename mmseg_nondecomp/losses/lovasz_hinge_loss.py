@@ -75,4 +75,4 @@ class LovaszHingeLoss(LovaszLoss):
         if self.proximal is None:
             return super().class_losses(inputs, activation)
         inputs = inputs._replace(scores=activate(inputs.scores, activation))
-        return envelopes(inputs, self.top, self.scope == 'image', self.proximal), None
+        return envelopes(inputs, self.top, self.of_images, self.proximal), None

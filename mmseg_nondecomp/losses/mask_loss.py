@@ -80,10 +80,10 @@ class MaskLoss(RegisteredLoss):
         inputs = read_inputs(pred, target, None, ignore_index, Reading('binary'), checked=self._checked)
         losses, statistics = self.loss.value(inputs, each_set=True)
         log_measures(self, self.loss.measures, inputs, statistics)
-        losses = losses if weight is None else losses * weight
+        losses = self.loss_weight * self.loss.loss_weight * (losses if weight is None else losses * weight)
         if reduction_override == 'none':
-            return self.loss_weight * losses
-        total = self.loss_weight * losses.sum()
+            return losses
+        total = losses.sum()
         if reduction_override == 'sum' or avg_factor is None:
             return total if reduction_override == 'sum' else total / len(losses)
         n_points = pred.shape[2] if self.loss_name == PER_POINT else n_points

@@ -43,4 +43,4 @@ class SoftIoULoss(JaccardLoss):
     def class_losses(self, inputs: Inputs, activation: Activation) -> tuple[ClassLosses, None]:
         """Return one minus the soft IoU of each class in each set."""
         inputs = inputs._replace(scores=activate(inputs.scores, activation))
-        return soft_losses(inputs, self.scope == 'image', self.alpha, self.beta, self.reduce), None
+        return soft_losses(inputs, self.of_images, self.alpha, self.beta, self.reduce), None

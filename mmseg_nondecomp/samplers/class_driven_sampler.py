@@ -13,6 +13,7 @@ from torch import distributed
 from torch.utils.data import Sampler
 
 from mmseg_nondecomp.class_index import ClassIndex, index_classes
+from mmseg_nondecomp.functional._inputs import check_flag
 from mmseg_nondecomp.samplers.sampled_index import SampledIndex
 
 
@@ -20,7 +21,7 @@ class ClassDrivenSampler(Sampler):
     """A stream of images in which the number of a draw determines its random numbers.
 
     All processes number the draws of one stream in the same way; each takes those that equal its rank modulo the number
-    of processes. The stream can continue at any position without a random state.
+    of processes, or with ``shard=False`` all of them. The stream can continue at any position without a random state.
 
     The arguments are those of `EquiBatchSampler`.
     """
@@ -35,11 +36,19 @@ class ClassDrivenSampler(Sampler):
         infinite: bool = True,
         cache_dir: str | Path | None = None,
         shuffle: bool = True,
+        shard: bool = True,
     ) -> None:
+        check_flag('shard', shard)
         if shuffle is not True:
             raise ValueError(f'Parameter `shuffle` should be True: the order is always random. Found {shuffle!r}.')
         if dataset is None and sampler is None:
             raise TypeError('Parameter `dataset` or `sampler` should be given. Found neither.')
+        if isinstance(dataset, Sampler):
+            raise TypeError(
+                f'Parameter `dataset` should be a data set. Found a sampler, {type(dataset).__name__}. Where Lightning '
+                'builds the batch sampler anew, pass `Trainer(use_distributed_sampler=False)`, or use this sampler as '
+                'the `sampler` of the data loader, with `shard=False`.'
+            )
         if dataset is None and not hasattr(sampler, 'dataset'):
             raise TypeError(f'Parameter `sampler` should have a `dataset`, or give `dataset`. Found {sampler!r}.')
         if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
@@ -56,8 +65,9 @@ class ClassDrivenSampler(Sampler):
         if not len(self.classes):
             raise ValueError(f'{type(self.dataset).__name__} should hold a class in at least one image. Found none.')
         is_distributed = distributed.is_available() and distributed.is_initialized()
-        self.rank = distributed.get_rank() if is_distributed else 0
-        self.world_size = distributed.get_world_size() if is_distributed else 1
+        self.shard = shard
+        self.rank = distributed.get_rank() if is_distributed and shard else 0
+        self.world_size = distributed.get_world_size() if is_distributed and shard else 1
         seed = getattr(sampler, 'seed', None) if seed is None else seed
         self.seed = _common_seed(is_distributed) if seed is None else seed
         self.num_samples = math.ceil(len(self.dataset) / self.world_size)

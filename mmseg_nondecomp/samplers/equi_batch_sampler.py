@@ -35,6 +35,9 @@ class EquiBatchSampler(ClassDrivenSampler):
             False: then a pass has as many images as the data set.
         cache_dir: Folder of the class index; see `index_classes`.
         shuffle: Always True. The stock samplers of base configs have it, and MMEngine merges it into this one.
+        shard: Whether each process draws its part of the stream. False where the framework distributes the draws, as
+            Accelerate does, and Lightning with ``use_distributed_sampler=True``: then each process yields all draws.
+            There, pass ``infinite=False`` and a ``seed``.
 
     .. [1] Berman, Rannen Triki, Blaschko. The Lovász-Softmax loss. CVPR 2018, section 3.1.
 

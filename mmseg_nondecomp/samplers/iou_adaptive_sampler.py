@@ -65,12 +65,13 @@ class IoUAdaptiveSampler(ClassDrivenSampler):
         infinite: bool = True,
         cache_dir: str | Path | None = None,
         shuffle: bool = True,
+        shard: bool = True,
     ) -> None:
         if not 0 <= uniform <= 1:
             raise ValueError(f'Parameter `uniform` should be from 0 to 1. Found {uniform!r}.')
         if not 0 < epsilon < math.inf:
             raise ValueError(f'Parameter `epsilon` should be positive and finite. Found {epsilon!r}.')
-        super().__init__(dataset, sampler, batch_size, drop_last, seed, infinite, cache_dir, shuffle)
+        super().__init__(dataset, sampler, batch_size, drop_last, seed, infinite, cache_dir, shuffle, shard)
         self.uniform = uniform
         self.epsilon = epsilon
         self._images = Permutations((self.seed, 0), len(self.dataset))

@@ -12,6 +12,7 @@ import mmseg_nondecomp
 from mmseg_nondecomp import LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss
 from mmseg_nondecomp.functional.lovasz.histogram import ProbabilityBins
 from mmseg_nondecomp.losses._jaccard import HistogramMemory
+from mmseg_nondecomp.metrics import JaccardIndexByImage
 
 LOSSES = {
     'LovaszSoftmaxLoss': LovaszSoftmaxLoss,
@@ -23,7 +24,7 @@ LOSSES = {
 each_loss = pytest.mark.parametrize('loss', LOSSES.values(), ids=LOSSES)
 
 
-@pytest.mark.parametrize('scope', ['image', 'batch'])
+@pytest.mark.parametrize('scope', ['image', 'batch', 'class'])
 @each_loss
 def test_terms_add_up_to_the_loss_with_its_gradient(loss, scope):
     loss = loss(scope=scope, loss_weight=0.5)
@@ -37,6 +38,34 @@ def test_terms_add_up_to_the_loss_with_its_gradient(loss, scope):
         torch.testing.assert_close(*gradients)
     else:
         assert_same_loss(terms.sum(), loss(logits, labels), logits)
+
+
+@pytest.mark.parametrize('class_weight', [None, [1.0, 0.5, 2.0, 3.0, 4.0]], ids=['equal', 'weighted'])
+@pytest.mark.parametrize('classes', ['present', 'all', [1, 2]], ids=str)
+@each_loss
+def test_a_set_for_each_class_is_averaged_over_the_images_that_contain_it(loss, classes, class_weight):
+    logits, labels = batch()
+    labels[1][labels[1] == 2] = 0  # class 2 is in the first image alone, class 4 in none
+    images = [n for n in range(len(labels)) if (labels[n] != 255).any()]
+    total = weights = 0
+    for c, weight in enumerate(class_weight or [1.0] * 5):
+        counted = [n for n in images if classes != 'present' or (labels[n] == c).any()]
+        if counted and (isinstance(classes, str) or c in classes):
+            of_images = [loss(classes=[c])(logits[n : n + 1], labels[n : n + 1]) for n in counted]
+            total, weights = total + weight * torch.stack(of_images).mean(), weights + weight
+    found = loss(scope='class', classes=classes, class_weight=class_weight)(logits, labels)
+    assert_same_loss(found, total / weights, logits)
+
+
+def test_of_decisions_a_set_for_each_class_is_the_class_average_of_the_metric():
+    _, labels = batch()
+    labels[1] = labels[0].flip(0)  # the same classes are true and decided in each image
+    decided = torch.where(labels == 255, 0, labels).flip(-1)
+    decided[0, :2] = 1
+    logits = 1000.0 * torch.nn.functional.one_hot(decided, 5).movedim(-1, 1)
+    expected = JaccardIndexByImage(5, ignore_index=255)(decided, labels)['class']
+    for loss in (SoftIoULoss(scope='class'), LovaszSoftmaxLoss(scope='class', bins=None)):
+        assert 1 - loss(logits, labels).item() == pytest.approx(expected.item(), abs=1e-6)
 
 
 @each_loss

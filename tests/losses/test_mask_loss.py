@@ -13,7 +13,7 @@ LOSSES = {
     'Lovász hinge, proximal': ('LovaszHingeLoss', dict(proximal=1.0)),
     'Lovász-Softmax': ('LovaszSoftmaxLoss', dict(bins=None)),
     'soft IoU': ('SoftIoULoss', {}),
-    'Dice': ('SoftIoULoss', dict(alpha=0.5, beta=0.5, loss_weight=1.0)),
+    'Dice': ('SoftIoULoss', dict(alpha=0.5, beta=0.5, loss_weight=2.0)),
     'max-pooling': ('LossMaxPooling', {}),
     'average precision': ('DirectAPLoss', {}),
     '0-1': ('DirectZeroOneLoss', dict(epsilon=4.0)),

@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 
 import pytest
-from documents import ROOT
+from code_blocks import ROOT
 
 pytest.importorskip('mmseg')
 pytest.importorskip('mmdet')

@@ -3,7 +3,8 @@
 import needs_mmpretrain  # noqa: F401  isort: skip
 
 import pytest
-from documents import PAGES, check_config, configs_of
+from code_blocks import PAGES
+from documents import check_config, configs_of
 
 CONFIGS = configs_of(PAGES, ('mmpretrain',))
 

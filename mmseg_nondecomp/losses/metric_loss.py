@@ -1,0 +1,78 @@
+"""The recommended loss for a measure, by its name."""
+
+from typing import Any
+
+from mmseg_nondecomp.functional._inputs import check_number
+from mmseg_nondecomp.losses._recommended import CrossEntropy, choose
+from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
+from mmseg_nondecomp.losses.sum_of_losses import SumOfLosses
+from mmseg_nondecomp.registry import MODELS
+
+
+@MODELS.register_module()
+class MetricLoss(SumOfLosses):
+    """The loss that docs/choosing.md recommends for a measure, with cross-entropy beside it where that is better.
+
+    ``print`` shows the losses that were chosen, and the reason.
+
+    Args:
+        measure: ``'miou'`` or ``'dice'``, also of images (``'image_miou'``) and with a mean over images for each class
+            (``'class_miou'``); ``'f_beta'``, ``'precision_at_recall'``, ``'recall_at_precision'``, ``'auc_roc'``,
+            ``'auc_pr'``, ``'ap'``, ``'top5'`` for any k, or ``'accuracy'``. Usual other names are accepted.
+        cross_entropy: The factor of cross-entropy. By default the recommended one; 0 for none, as in short trainings.
+        mode: How calls are read: see `SetLoss`.
+        ignore_index: The label that removes an item from the set, unless the call has one.
+        loss_weight: The factor of the sum in the objective.
+        loss_name: The key in the log; by default ``'loss_metric'``.
+        **settings: Arguments of the chosen loss, such as ``target=0.9`` of ``'precision_at_recall'`` or ``memory=8``.
+
+    Example:
+        >>> import torch
+        >>> criterion = metric_loss('mIoU', ignore_index=255)
+        >>> logits, label = torch.zeros(2, 4, 8, 8, requires_grad=True), torch.zeros(2, 8, 8, dtype=torch.long)
+        >>> criterion(logits, label)
+        tensor(3.6363, grad_fn=<MulBackward0>)
+
+        In an MMSegmentation config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::
+
+            model = dict(decode_head=dict(loss_decode=dict(_delete_=True, type='MetricLoss', measure='miou')))
+    """
+
+    default_name = 'loss_metric'
+
+    def __init__(
+        self,
+        measure: str,
+        *,
+        cross_entropy: float | None = None,
+        mode: str | None = None,
+        ignore_index: int | None = None,
+        loss_weight: float = 1.0,
+        loss_name: str | None = None,
+        **settings: Any,
+    ) -> None:
+        choice = choose(measure)
+        if cross_entropy is None:
+            cross_entropy = choice.cross_entropy
+        check_number('cross_entropy', cross_entropy, '[0, inf)')
+        losses = [choice.loss(mode=mode, loss_weight=choice.factor, **{**choice.settings, **settings})]
+        if cross_entropy:
+            losses = [CrossEntropy(mode=mode, loss_weight=cross_entropy), *losses]
+        super().__init__(losses, ignore_index, loss_weight, loss_name)
+        self.measure, self.because = measure, choice.because
+
+    def step(self) -> None:
+        """Update the multipliers of S-measures after an optimizer step outside MMEngine; other losses have none."""
+        for loss in self.losses:
+            if isinstance(loss, SMeasureLoss):
+                loss.step()
+
+    def extra_repr(self) -> str:
+        """Return the choice and its reason."""
+        parts = ' + '.join(f'{loss.loss_weight:g} * {type(loss).__name__}' for loss in self.losses)
+        return f'{self.measure!r}: {parts}, because {self.because}'
+
+
+def metric_loss(measure: str, **options: Any) -> MetricLoss:
+    """Return the recommended loss for a measure; the options are those of `MetricLoss`."""
+    return MetricLoss(measure, **options)

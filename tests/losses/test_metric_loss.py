@@ -1,0 +1,155 @@
+"""The recommended losses are those of docs/choosing.md, put together as they are called."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from mmseg_nondecomp import (
+    DirectAPLoss,
+    LovaszSoftmaxLoss,
+    MetricLoss,
+    SMeasureLoss,
+    SmoothTopKLoss,
+    SoftIoULoss,
+    metric_loss,
+)
+from mmseg_nondecomp.losses._recommended import CHOICES, NAMES
+from mmseg_nondecomp.registry import HAS_MMENGINE, MODELS
+
+DICE = dict(alpha=0.5, beta=0.5)
+EXPECTED = {
+    'miou': [(3.0, LovaszSoftmaxLoss, {})],
+    'image_miou': [(3.0, LovaszSoftmaxLoss, dict(scope='image'))],
+    'class_miou': [(3.0, LovaszSoftmaxLoss, dict(scope='class'))],
+    'dice': [(1.0, SoftIoULoss, DICE)],
+    'image_dice': [(1.0, SoftIoULoss, dict(scope='image', **DICE))],
+    'class_dice': [(1.0, SoftIoULoss, dict(scope='class', **DICE))],
+    'accuracy': [],
+}
+ALONE = {
+    'top3': (SmoothTopKLoss, dict(k=3)),
+    'ap': (DirectAPLoss, {}),
+    'f_beta': (SMeasureLoss, dict(measure='f_beta')),
+    'auc_roc': (SMeasureLoss, dict(measure='auc_roc')),
+    'auc_pr': (SMeasureLoss, dict(measure='auc_pr')),
+    'precision_at_recall': (SMeasureLoss, dict(measure='precision_at_recall', target=0.8)),
+    'recall_at_precision': (SMeasureLoss, dict(measure='recall_at_precision', target=0.8)),
+}
+
+
+def maps(n_classes=5, ignore_index=None):
+    generator = torch.Generator().manual_seed(n_classes)
+    logits = torch.randn(3, n_classes, 8, 9, generator=generator, requires_grad=True)
+    labels = torch.randint(0, max(n_classes, 2), (3, 8, 9), generator=generator)
+    if ignore_index is not None:
+        labels[:, :2] = ignore_index
+    return logits, labels
+
+
+def same(found, expected, scores):
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(*(torch.autograd.grad(value, scores)[0] for value in (found, expected)))
+
+
+@pytest.mark.parametrize('measure', EXPECTED)
+@pytest.mark.parametrize('ignore_index', [None, -100])
+def test_measures_of_decisions_have_cross_entropy_beside_them(measure, ignore_index):
+    logits, labels = maps(5, ignore_index)
+    found = metric_loss(measure, ignore_index=ignore_index)(logits, labels)
+    parts = [factor * kind(**args)(logits, labels, ignore_index=-100) for factor, kind, args in EXPECTED[measure]]
+    same(found, F.cross_entropy(logits, labels, ignore_index=-100) + sum(parts), logits)
+
+
+@pytest.mark.parametrize('measure', EXPECTED)
+def test_one_channel_and_several_labels_are_decisions_of_their_own(measure):
+    logits, labels = maps(1)
+    expected = F.binary_cross_entropy_with_logits(logits[:, 0], labels.float())
+    parts = [factor * kind(**args)(logits, labels) for factor, kind, args in EXPECTED[measure]]
+    same(metric_loss(measure, mode='binary')(logits, labels), expected + sum(parts), logits)
+    logits, _ = maps(5)
+    several = (torch.rand(logits.shape, generator=torch.Generator().manual_seed(1)) < 0.3).long()
+    expected = F.binary_cross_entropy_with_logits(logits, several.float())
+    parts = [factor * kind(mode='multilabel', **args)(logits, several) for factor, kind, args in EXPECTED[measure]]
+    same(metric_loss(measure, mode='multilabel')(logits, several), expected + sum(parts), logits)
+
+
+@pytest.mark.parametrize('measure', ALONE)
+def test_other_measures_have_one_loss(measure):
+    kind, args = ALONE[measure]
+    generator = torch.Generator().manual_seed(0)
+    scores, labels = torch.randn(40, 6, generator=generator, requires_grad=True), torch.arange(40) % 6
+    options = {name: value for name, value in args.items() if name == 'target'}
+    same(metric_loss(measure, **options)(scores, labels), kind(**args)(scores, labels), scores)
+
+
+def test_every_measure_is_tested_and_every_name_is_one_of_a_measure():
+    assert {*EXPECTED, *ALONE} - {'top3'} == set(CHOICES) - {'top5'}
+    assert set(NAMES.values()) == set(CHOICES)
+
+
+@pytest.mark.parametrize(
+    ('one', 'other'),
+    [
+        ('mIoU', 'miou'),
+        ('mean IoU', 'miou'),
+        ('F1', 'dice'),
+        ('mAP', 'ap'),
+        ('Image-mIoU', 'image_miou'),
+        ('AUROC', 'auc_roc'),
+    ],
+)
+def test_usual_names_stand_for_the_same_loss(one, other):
+    assert metric_loss(one).because == metric_loss(other).because
+    assert [str(loss) for loss in metric_loss(one).losses] == [str(loss) for loss in metric_loss(other).losses]
+
+
+def test_cross_entropy_and_the_settings_of_the_loss_can_be_changed():
+    logits, labels = maps()
+    alone = metric_loss('miou', cross_entropy=0, classes='all', bins=None, loss_weight=0.5)
+    same(alone(logits, labels), 1.5 * LovaszSoftmaxLoss('all', bins=None)(logits, labels), logits)
+    both = metric_loss('top5', cross_entropy=2.0, tau=0.1, k=2)
+    expected = 2 * F.cross_entropy(logits, labels) + SmoothTopKLoss(k=2, tau=0.1)(logits, labels)
+    same(both(logits, labels), expected, logits)
+
+
+def test_the_choice_and_its_reason_are_printed():
+    text = repr(metric_loss('top3'))
+    assert "'top3': 1 * SmoothTopKLoss, because confusions within the k cost little" in text
+    assert 'SmoothTopKLoss(k=3' in text
+    assert "'miou': 1 * CrossEntropy + 3 * LovaszSoftmaxLoss, because" in repr(metric_loss('miou'))
+
+
+def test_step_moves_the_multipliers_and_is_allowed_everywhere():
+    scores, labels = torch.randn(64, 1), (torch.arange(64) % 8 == 0).long()
+    loss, direct = metric_loss('f_beta'), SMeasureLoss()
+    for each in (loss, direct):
+        each(scores.requires_grad_(), labels)
+        each.step()
+    assert str(loss.losses[0].get_extra_state()) == str(direct.get_extra_state())
+    assert str(SMeasureLoss().get_extra_state()) != str(direct.get_extra_state())
+    metric_loss('miou').step()
+
+
+@pytest.mark.parametrize(
+    ('options', 'error', 'message'),
+    [
+        (dict(measure='mio'), ValueError, r"`measure` should be 'miou', .* Found 'mio'. Did you mean 'miou'\?"),
+        (dict(measure='boundary'), ValueError, "'precision_at_recall', .* Found 'boundary'.$"),
+        (dict(measure=5), TypeError, '`measure` should be the name of a measure.* Found 5'),
+        (dict(measure='precision_at_recall'), ValueError, '`target` should be a number'),
+        (dict(measure='miou', cross_entropy=-1), ValueError, '`cross_entropy` should be'),
+        (dict(measure='miou', per_image=True), TypeError, "Instead of `per_image`: `scope='image'`"),
+        (dict(measure='dice', mode='binry'), ValueError, '`mode` should be'),
+        (dict(measure='top5', mode='multilabel'), ValueError, '`mode` should be'),
+    ],
+)
+def test_a_mistake_is_named(options, error, message):
+    with pytest.raises(error, match=message):
+        metric_loss(**options)
+
+
+@pytest.mark.skipif(not HAS_MMENGINE, reason='needs MMEngine')
+def test_it_is_built_by_name():
+    built = MODELS.build(dict(type='MetricLoss', measure='dice', loss_name='loss_of_mine'))
+    assert isinstance(built, MetricLoss)
+    assert built.loss_name == 'loss_of_mine'
