@@ -7,6 +7,7 @@ PAGES = [ROOT / page for page in FRAMEWORKS]
 
 
 @pytest.mark.parametrize('page', PAGES, ids=list(FRAMEWORKS))
+@pytest.mark.usefixtures('no_package_of_data_sets')
 def test_a_recipe_prints_what_it_says(page, tmp_path, monkeypatch):
     if not is_program(page):
         pytest.skip('needs the frameworks of make test-adapters')

@@ -21,10 +21,7 @@ STAGES = ['stage1', 'stage2', 'stage3', 'stage4']
 TINY = dict(depths=[1] * 4, hidden_sizes=[8] * 4)
 
 
-@pytest.fixture(autouse=True)
-def _no_package_of_data_sets(monkeypatch):
-    """Hide the folder tests/datasets, which Trainer imports where the package `datasets` is not installed."""
-    monkeypatch.setattr('transformers.trainer.is_datasets_available', lambda: False)
+pytestmark = pytest.mark.usefixtures('no_package_of_data_sets')
 
 
 def segformer(**settings):

@@ -3,7 +3,7 @@
 The learning rate of each loss is the best one of a list on validation images, with seeds of its own; the table has the
 mIoU on test images. Needs transformers, accelerate and torchmetrics, and not OpenMMLab::
 
-    python tools/adapters/long_tail_shapes_trainer.py --out benchmarks/adapters-transformers.json
+    python tools/adapters/long_tail_shapes_trainer.py --out benchmarks/trainings/transformers.json
 """
 
 import argparse
@@ -116,7 +116,7 @@ def main() -> None:
     parser.add_argument('--steps', type=int, default=200)
     parser.add_argument('--seeds', type=int, default=3, help='number of seeds of the table')
     parser.add_argument('--images', type=int, default=240, help='number of images of training; half as many for tests')
-    parser.add_argument('--out', type=Path, default=ROOT / 'benchmarks' / 'adapters-transformers.json')
+    parser.add_argument('--out', type=Path, default=ROOT / 'benchmarks' / 'trainings' / 'transformers.json')
     args = parser.parse_args()
     torch.set_num_threads(1)
     half = max(1, args.images // 2)
@@ -134,14 +134,16 @@ def main() -> None:
         found = {rate: round(mean(run(rate, seed, validation) for seed in seeds), 2) for rate in LEARNING_RATES}
         best = max(LEARNING_RATES, key=found.__getitem__)
         values = [run(best, seed, test) for seed in range(args.seeds)]
-        chosen = dict(validation={str(rate): value for rate, value in found.items()}, learning_rate=best)
-        table.append(dict(loss=name, **chosen, miou=values, mean=round(mean(values), 2)))
+        of_rates = ', '.join(f'{rate:g}: {value:.1f}' for rate, value in found.items())
+        row = {'loss': name, 'validation, by learning rate': of_rates, 'learning rate': f'{best:g}'}
+        row |= {f'seed {seed}': f'{value:.1f}' for seed, value in enumerate(values)}
+        table.append(row | {'mIoU': f'{mean(values):.1f}'})
     versions = {each.__name__: each.__version__ for each in (torch, transformers, torchmetrics)}
     settings = dict(steps=args.steps, seeds=args.seeds, images=args.images, size=SIZE, batch=BATCH)
     settings |= dict(
         learning_rates=LEARNING_RATES, validation_seeds=list(seeds), measure='mIoU in percent, test images'
     )
-    result = dict(versions=versions | dict(python=platform.python_version()), settings=settings, losses=table)
+    result = dict(versions=versions | dict(python=platform.python_version()), settings=settings, table=table)
     args.out.write_text(json.dumps(result, indent=1) + '\n')
 
 
