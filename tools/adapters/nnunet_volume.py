@@ -159,7 +159,7 @@ def main() -> None:
             best = max(found, key=found.__getitem__)
             values = [run(name, best, seed, tests) for seed in range(args.seeds)]
             of_rates = ', '.join(f'{rate:g}: {value:.1f}' for rate, value in found.items())
-            row = {'trainer': f'`{name}`', 'validation, by learning rate': of_rates, 'learning rate': f'{best:g}'}
+            row = {'trainer': name, 'validation, by learning rate': of_rates, 'learning rate': f'{best:g}'}
             row |= {f'seed {seed}': f'{value:.1f}' for seed, value in enumerate(values)}
             table.append(row | {'mean IoU': f'{np.mean(values):.1f}'})
     packages = ('torch', 'nnunetv2', 'torchmetrics', 'numpy')
