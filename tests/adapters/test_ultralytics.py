@@ -99,7 +99,7 @@ def loaded_elsewhere(checkpoint):
     program = (
         'import sys, torch\nfrom ultralytics import YOLO\nmodel = YOLO(sys.argv[1])\n'
         'model.predict(torch.rand(1, 3, 64, 64), verbose=False)\n'
-        "print(getattr(model.model, 'criterion', None), any('mmseg_nondecomp' in name for name in sys.modules))"
+        "print(getattr(model.model, 'criterion', None), 'mmseg_nondecomp' in sys.modules)"
     )
     return subprocess.run([sys.executable, '-c', program, str(checkpoint)], capture_output=True, text=True, check=True)
 
