@@ -58,9 +58,10 @@ class TrainerLoss(nn.Module):
         self.options = dict(ignore_index=PADDING) if isinstance(self.loss, RegisteredLoss) else {}
         # Names in the configs of SegFormer, UperNet and Mask2Former.
         names = ('semantic_loss_ignore_index', 'loss_ignore_index', 'ignore_value')
-        labels = [ignore_index, getattr(self.loss, 'ignore_index', None) if self.options else None]
-        labels += [getattr(config, name, None) for name in names]
-        self.ignore_index: int = next((label for label in labels if label is not None), IGNORED_BY_DEFAULT)
+        stated = [ignore_index, getattr(self.loss, 'ignore_index', None) if self.options else None]
+        labels = [*stated, *(getattr(config, name, None) for name in names), IGNORED_BY_DEFAULT]
+        self.ignore_index: int = next(label for label in labels if label is not None)
+        self.is_default = self.ignore_index == IGNORED_BY_DEFAULT and stated == [None, None] and bool(self.options)
         self.model_loss_weight = model_loss_weight
 
     def forward(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:
@@ -84,7 +85,10 @@ class TrainerLoss(nn.Module):
         share = (labels != PADDING).sum()
         labels = labels if labels.is_floating_point() else labels.long()
         loss = self.loss.to(logits.device)  # Trainer moves the model only
-        value = loss(logits, labels.masked_fill(labels == self.ignore_index, PADDING), **self.options)
+        if self.is_default and logits.shape[1] <= IGNORED_BY_DEFAULT:  # the loss refuses masks of 0 and 255
+            value = loss(logits, labels.masked_fill(labels == PADDING, IGNORED_BY_DEFAULT))
+        else:
+            value = loss(logits, labels.masked_fill(labels == self.ignore_index, PADDING), **self.options)
         if 'masks_queries_logits' in outputs and outputs.get('loss') is not None:
             value = value + self.model_loss_weight * outputs['loss'].mean()
         if num_items_in_batch is None:

@@ -123,6 +123,22 @@ def test_all_ignored(name):
     assert (logits.grad == 0).all()
 
 
+def test_masks_of_0_and_255_are_refused_unless_255_is_stated():
+    logits, labels = torch.randn(2, 1, 8, 8), torch.randint(0, 2, (2, 8, 8))
+    with pytest.raises(ValueError, match='255'):
+        TrainerLoss('dice')(dict(logits=logits), 255 * labels)
+    ignored = labels.masked_fill(labels == 0, 255)
+    stated = TrainerLoss('dice', ignore_index=255)(dict(logits=logits), ignored)
+    assert torch.equal(stated, TrainerLoss('dice')(dict(logits=logits), ignored.masked_fill(ignored == 255, -100)))
+
+
+def test_255_is_ignored_also_where_it_could_be_a_class():
+    logits, labels = torch.randn(2, 300, 8, 8), torch.randint(0, 300, (2, 8, 8))
+    labels[:, 0], labels[:, 1] = 255, -100
+    expected = SoftIoULoss(ignore_index=255)(logits, labels.masked_fill(labels == -100, 255))
+    assert torch.equal(TrainerLoss(SoftIoULoss())(dict(logits=logits), labels), expected)
+
+
 def test_which_label_is_ignored():
     config = transformers.SegformerConfig(semantic_loss_ignore_index=7)
     assert TrainerLoss('miou').ignore_index == 255
