@@ -21,6 +21,8 @@ def made():
         **{f'benchmarks/{name}.json': f'benchmark.py {name}' for name in benchmark.COUNTS | benchmark.IN_PROCESSES},
         **{f'benchmarks/reproduce/{name}.{e}': f'reproduce.py {name}' for name in REPRODUCTIONS for e in endings},
         'benchmarks/stock.json': 'stock_matrix.py',
+        'benchmarks/trainings/dice.json': 'compare.py',
+        'benchmarks/trainings/one-class.json': 'compare.py',
         'benchmarks/trainings/nnunet.json': 'adapters/nnunet_volume.py',
         'benchmarks/trainings/transformers.json': 'adapters/long_tail_shapes_trainer.py',
         **{f'docs/images/{name}.png': f'draw_concepts.py {name}' for name in CONCEPTS},

@@ -15,7 +15,7 @@ NEEDS_TORCH += '`KERAS_BACKEND=torch` before Keras is imported.'
 try:
     import keras
 except ModuleNotFoundError as error:  # also without TensorFlow, the default backend
-    raise ImportError(f'{NEEDS_TORCH} {error}.') from error
+    raise ModuleNotFoundError(f'{NEEDS_TORCH} {error}.', name=error.name) from error
 if keras.backend.backend() != 'torch':
     raise ImportError(f'{NEEDS_TORCH} Found the backend {keras.backend.backend()!r}.')
 

@@ -43,6 +43,7 @@ class Choice(NamedTuple):
 
 LOVASZ = 'it is the tightest convex surrogate of 1 - IoU; beside it, cross-entropy helps in long trainings'
 DICE = 'it is one minus the soft Dice coefficient; cross-entropy has a gradient at every pixel'
+ONE_CLASS = 'for one class against the rest it had the highest IoU, F_1 by dual ascent the next'
 RATES = 'dual ascent needs no class weights; outside MMEngine, call `step()` after each optimizer step'
 HALVES = dict(alpha=0.5, beta=0.5)
 CHOICES = {
@@ -74,12 +75,17 @@ OTHER_NAMES = {
 NAMES = {name: name for name in CHOICES} | {other: name for name, others in OTHER_NAMES.items() for other in others}
 
 
-def choose(measure: str) -> Choice:
-    """Return the recommendation for a measure. Case, blanks and hyphens do not matter; 'top5' stands for any k."""
+def choose(measure: str, mode: str | None = None) -> Choice:
+    """Return the recommendation for a measure. Case, blanks and hyphens do not matter; 'top5' stands for any k.
+
+    In mode ``'binary'`` the loss for IoU is that for Dice.
+    """
     if not isinstance(measure, str):
         raise TypeError(f"Parameter `measure` should be the name of a measure, such as 'miou'. Found {measure!r}.")
     name = re.sub(r'[\W_]+', '_', measure.strip().lower())
     k = re.fullmatch(r'top_?(\d+)', name)
+    if mode == 'binary' and NAMES.get(name, '').endswith('miou'):
+        return CHOICES[NAMES[name].replace('miou', 'dice')]._replace(because=ONE_CLASS)
     if name in NAMES:
         return CHOICES[NAMES[name]]
     if k is not None:

@@ -20,7 +20,7 @@ class MetricLoss(SumOfLosses):
             (``'class_miou'``); ``'f_beta'``, ``'precision_at_recall'``, ``'recall_at_precision'``, ``'auc_roc'``,
             ``'auc_pr'``, ``'ap'``, ``'top5'`` for any k, or ``'accuracy'``. Usual other names are accepted.
         cross_entropy: The factor of cross-entropy. By default the recommended one; 0 for none, as in short trainings.
-        mode: How calls are read: see `SetLoss`.
+        mode: How calls are read: see `SetLoss`. With ``'binary'``, IoU has the loss of Dice.
         ignore_index: The label that removes an item from the set, unless the call has one.
         loss_weight: The factor of the sum in the objective.
         loss_name: The key in the log; by default ``'loss_metric'``.
@@ -51,7 +51,7 @@ class MetricLoss(SumOfLosses):
         loss_name: str | None = None,
         **settings: Any,
     ) -> None:
-        choice = choose(measure)
+        choice = choose(measure, mode)
         if cross_entropy is None:
             cross_entropy = choice.cross_entropy
         check_number('cross_entropy', cross_entropy, '[0, inf)')

@@ -17,6 +17,7 @@ from torch import nn
 
 import mmseg_nondecomp
 from mmseg_nondecomp import functional, losses, metrics
+from mmseg_nondecomp.adapters.nnunet import TRAINERS
 
 OPENMMLAB = ['mmcv', 'mmdet', 'mmengine', 'mmpretrain', 'mmseg']
 MODULES = [
@@ -74,7 +75,12 @@ def missing(name):
 def test_every_module_imports_or_names_the_missing_package(name):
     needs_openmmlab = name.split('.')[1] in ('checkpoints', 'datasets', 'evaluation', 'hooks', 'transforms')
     by_name = name.startswith('mmseg_nondecomp.heads.')
-    assert missing(name) in (OPENMMLAB if needs_openmmlab or by_name else [None])
+    others = ['keras'] if name == 'mmseg_nondecomp.adapters.keras' else [None]
+    assert missing(name) in (OPENMMLAB if needs_openmmlab or by_name else others)
+
+
+def test_the_trainers_of_nnunet_are_installed():
+    assert [path.name for path in TRAINERS.glob('*.py')] == ['mmseg_nondecomp_trainers.py']
 
 
 def test_nothing_of_it_imports_openmmlab():
