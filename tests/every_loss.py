@@ -57,7 +57,7 @@ CASES = {
         (SOFTMAX, dict(classes='all', scope='image', class_weight=[1.0, 2.0, 3.0, 4.0, 5.0])),
         (SIGMOID, dict(use_sigmoid=True, scope='world')),
         (SOFTMAX, dict(alpha=0.3, beta=0.7)),
-        (SOFTMAX, dict(scope='class', classes=[0, 2])),
+        (SOFTMAX, dict(alpha=0.5, beta=0.5, scope='class')),
     ],
 }
 EVERY = [pytest.param(name, args, id=f'{name} {args}') for name, cases in CASES.items() for _, args in cases]

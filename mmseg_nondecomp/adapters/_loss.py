@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmseg_nondecomp import losses
 from mmseg_nondecomp.functional._inputs import (
     PROBABILITY_TOLERANCE,
     SHARE_TOLERANCE,
@@ -15,11 +16,18 @@ from mmseg_nondecomp.functional._inputs import (
     refuse,
 )
 from mmseg_nondecomp.losses._base import SetLoss
+from mmseg_nondecomp.losses._recommended import CrossEntropy
 from mmseg_nondecomp.losses.metric_loss import metric_loss
+from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
 
 
 def as_loss(loss: nn.Module | type[nn.Module] | str, **settings: Any) -> nn.Module:
     """Return a loss as it is, or build it with settings from its class or from the name of a measure."""
+    if isinstance(loss, str) and loss in losses.__all__:
+        raise ValueError(
+            f"Parameter `loss` should be a loss, its class, or the name of a measure such as 'miou'. Found {loss!r}: "
+            f'pass `mmseg_nondecomp.{loss}` instead of its name.'
+        )
     if isinstance(loss, str):
         return metric_loss(loss, **settings)
     if isinstance(loss, type) and issubclass(loss, nn.Module):
@@ -38,12 +46,25 @@ def as_loss_with(loss: nn.Module | type[nn.Module] | str, **settings: Any) -> nn
     for part in parts_of(built) if built is loss else []:
         for name, value in settings.items():
             found = getattr(part, name, None)
-            if value not in (None, found):
+            if found is None and name == 'ignore_index':  # that of a sum
+                found = getattr(built, name, None)
+            found = found.tolist() if isinstance(found, Tensor) else found
+            is_free = value is None or (name == 'scope' and isinstance(part, CrossEntropy))
+            if not is_free and value != found:
                 raise ValueError(
                     f'Parameter `loss` should have `{name}={value!r}`, as the other arguments state. Found '
                     f'{type(part).__name__} with `{name}={found!r}`; pass the class, or set it in the constructor.'
                 )
     return built
+
+
+def refuse_multipliers(loss: nn.Module, framework: str) -> None:
+    """Raise TypeError if a loss has multipliers, where a framework has no place to update and store them."""
+    if any(isinstance(part, SMeasureLoss) for part in loss.modules()):
+        raise TypeError(
+            f'Parameter `loss` should be a loss without multipliers, such as LovaszSoftmaxLoss: {framework} neither '
+            f'updates nor stores those of SMeasureLoss. Found {loss}.'
+        )
 
 
 def parts_of(loss: nn.Module) -> list[SetLoss]:
@@ -60,7 +81,8 @@ def logits_of(probs: Tensor, mode: str, name: str, hint: str, checked: dict[Any,
         refuse(outside, f'Parameter `{name}` should hold probabilities in [0, 1].', probs, f' Instead: {hint}')
         total = probs.sum(1) if mode == 'multiclass' and probs.dim() > 1 else probs.new_ones(1)
         message = f"Parameter `{name}` should add up to 1 over the classes with `mode='multiclass'`."
-        refuse((total - 1).abs() > SHARE_TOLERANCE, message, total)
+        hint = " Use a softmax, or `mode='multilabel'` for several labels."
+        refuse((total - 1).abs() > SHARE_TOLERANCE, message, total, hint)
     probs = at_least_float32(probs)
     eps = torch.finfo(probs.dtype).eps
     return probs.clamp(min=eps).log() if mode == 'multiclass' else probs.clamp(eps, 1 - eps).logit()

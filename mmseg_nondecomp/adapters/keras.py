@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from mmseg_nondecomp import losses
-from mmseg_nondecomp.adapters._loss import as_loss_with, logits_of
+from mmseg_nondecomp.adapters._loss import as_loss_with, logits_of, refuse_multipliers
 from mmseg_nondecomp.functional._inputs import MODES, check_flag, check_option
 
 NEEDS_TORCH = 'mmseg_nondecomp.adapters.keras needs Keras 3 with the backend torch: set the environment variable '
@@ -55,6 +55,7 @@ class KerasLoss(keras.losses.Loss):
         self.settings = dict(loss=loss, mode=mode, from_logits=from_logits, ignore_index=ignore_index, **options)
         self.mode, self.from_logits = mode, from_logits
         self.loss = as_loss_with(loss, mode=mode, ignore_index=ignore_index, **options)
+        refuse_multipliers(self.loss, 'Keras')
         self._checked: dict[Any, int] = {}
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Tensor:

@@ -9,6 +9,7 @@ from torch.nn.modules.loss import _Loss
 
 from mmseg_nondecomp.adapters._loss import as_loss_with, logits_of, parts_of
 from mmseg_nondecomp.functional._inputs import check_flag, check_option, check_tensor
+from mmseg_nondecomp.losses._base import SetLoss
 from mmseg_nondecomp.losses._jaccard import JaccardLoss
 
 
@@ -68,7 +69,17 @@ class MonaiLoss(_Loss):
                 'Parameters `weight` and `include_background` should have their defaults beside a loss with settings '
                 'of its own. Pass its class, or write `class_weight=[0, 1, ...]` in its constructor.'
             )
-        if batch is not None or isinstance(loss, type):
+        for name, instead in (('class_weight', 'weight'), ('scope', 'batch')):
+            if name in options and (name == 'class_weight' or batch is not None):
+                raise ValueError(f'Parameter `{name}` should be passed as `{instead}`. Found {options[name]!r}.')
+        if not include_background and not isinstance(options.get('classes', 'present'), str):
+            raise ValueError(
+                "Parameter `classes` should be 'present' or 'all' with `include_background=False`, or list the classes "
+                f'without it. Found {options["classes"]!r}.'
+            )
+        if weight is not None and not isinstance(weight, (list, tuple, Tensor)):
+            raise TypeError(f'Parameter `weight` should be a list with a number for each class. Found {weight!r}.')
+        if batch is not None or (isinstance(loss, type) and issubclass(loss, SetLoss)):
             options.setdefault('scope', 'batch' if batch else 'image')
         if weight is not None:
             options['class_weight'] = [*weight] if include_background else [0, *weight]

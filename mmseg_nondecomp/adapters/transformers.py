@@ -50,7 +50,7 @@ class TrainerLoss(nn.Module):
         model_loss_weight: float = 1.0,
     ) -> None:
         super().__init__()
-        if isinstance(config, (nn.Module, str)):
+        if isinstance(config, (nn.Module, str, Mapping)):
             raise TypeError(f'Parameter `config` should be `model.config` or None. Found {type(config).__name__}.')
         check_ignore_index(ignore_index)
         check_number('model_loss_weight', model_loss_weight, '[0, inf)')
@@ -58,10 +58,11 @@ class TrainerLoss(nn.Module):
         self.options = dict(ignore_index=PADDING) if isinstance(self.loss, RegisteredLoss) else {}
         # Names in the configs of SegFormer, UperNet and Mask2Former.
         names = ('semantic_loss_ignore_index', 'loss_ignore_index', 'ignore_value')
-        stated = [ignore_index, getattr(self.loss, 'ignore_index', None) if self.options else None]
+        of_parts = [getattr(part, 'ignore_index', None) for part in self.loss.modules() if self.options]
+        stated = [ignore_index, *of_parts]
         labels = [*stated, *(getattr(config, name, None) for name in names), IGNORED_BY_DEFAULT]
         self.ignore_index: int = next(label for label in labels if label is not None)
-        self.is_default = self.ignore_index == IGNORED_BY_DEFAULT and stated == [None, None] and bool(self.options)
+        self.is_default = self.ignore_index == IGNORED_BY_DEFAULT and set(stated) == {None} and bool(self.options)
         self.model_loss_weight = model_loss_weight
 
     def forward(self, outputs: Any, labels: Tensor | None, num_items_in_batch: Tensor | int | None = None) -> Tensor:

@@ -6,8 +6,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from mmseg_nondecomp.adapters._loss import as_loss
-from mmseg_nondecomp.losses import MaskLoss, SMeasureLoss, SumOfLosses
+from mmseg_nondecomp.adapters._loss import as_loss, refuse_multipliers
+from mmseg_nondecomp.losses import MaskLoss, SumOfLosses
+from mmseg_nondecomp.losses._recommended import CrossEntropy
 
 IGNORED = 255  # label of pixels that Ultralytics ignores
 OF_AUXILIARY_HEAD = 0.4  # factor of the auxiliary logits, as in the stock criterion
@@ -96,16 +97,14 @@ def criterion_of(task: str, loss: nn.Module | str, n_classes: int) -> SemanticCr
     """Return the criterion of the task ``semantic``, or the loss of masks of the task ``segment``."""
     if task == 'semantic':
         built = as_loss(loss, mode='binary' if n_classes == 1 else 'multiclass', ignore_index=IGNORED)
-        if any(isinstance(part, SMeasureLoss) for part in built.modules()):
-            raise TypeError(
-                'Parameter `loss` should be a loss without multipliers, such as LovaszSoftmaxLoss: Ultralytics neither '
-                f'steps nor stores those of SMeasureLoss. Found {loss!r}.'
-            )
+        refuse_multipliers(built, 'Ultralytics')
         return SemanticCriterion(built)
     built = as_loss(loss, mode='binary', ignore_index=IGNORED)
+    refuse_multipliers(built, 'Ultralytics')
     parts: Any = built.losses if isinstance(built, SumOfLosses) else [built]
-    for part in parts if isinstance(loss, str) else []:
-        part.scope = 'image'
+    for part in parts:
+        if isinstance(loss, str) or isinstance(part, CrossEntropy):
+            part.scope = 'image'
     factor = built.loss_weight if isinstance(built, SumOfLosses) else 1.0
     return InstanceMaskLoss(nn.ModuleList(MaskLoss(part, loss_weight=factor) for part in parts))
 

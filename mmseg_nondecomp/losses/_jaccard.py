@@ -42,7 +42,11 @@ class JaccardLoss(SetLoss):
         check_classes(classes)
         self.classes = classes
         self.one_vs_rest = self.use_sigmoid or self.layout == 'multilabel'
-        self.of_images = self.scope in ('image', 'class')  # whether each image is a set
+
+    @property
+    def of_images(self) -> bool:
+        """Whether each image is a set."""
+        return self.scope in ('image', 'class')
 
     def class_losses(self, inputs: Inputs, activation: Activation) -> tuple[ClassLosses, Any]:
         """Return the loss of each class in each set, for logits with an activation or for scores, and statistics."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from mmseg_nondecomp._utils.versions import is_compiling
-from mmseg_nondecomp.functional._inputs import check_tensor
+from mmseg_nondecomp.functional._inputs import check_probabilities, check_tensor
 from mmseg_nondecomp.losses._base import SetLoss
 from mmseg_nondecomp.registry import MODELS
 
@@ -17,7 +17,7 @@ def loss_of_images(loss: Any) -> SetLoss:
     if isinstance(loss, dict):
         kind = MODELS.get(loss['type']) if isinstance(loss.get('type'), str) else loss.get('type')
     if not isinstance(kind, type) or not issubclass(kind, SetLoss) or not kind.has_value_of_images:
-        found = loss.get('type') if isinstance(loss, dict) else kind.__name__
+        found = loss.get('type') if isinstance(loss, dict) else getattr(loss, '__name__', kind.__name__)
         raise TypeError(
             'Parameter `loss` should be the config of a loss that has a value for each image, such as LovaszHingeLoss, '
             f'SoftIoULoss or LossMaxPooling. Found {found!r}.'
@@ -55,7 +55,17 @@ def read_masks(pred: Tensor, target: Tensor, weight: Tensor | None) -> tuple[Ten
             'Parameter `target` should have the shape of `pred`, one mask for each. '
             f'Found {tuple(target.shape)} for {tuple(pred.shape)}.'
         )
+    if weight is not None and weight.shape not in ((), (1,), (n_masks,)):
+        raise ValueError(
+            f'Parameter `weight` should be of shape [{n_masks}], a number for each mask. Found {tuple(weight.shape)}.'
+        )
     return pred.reshape(n_masks, 1, -1), target.reshape(n_masks, -1), weight, n_points
+
+
+def logits_of_masks(probs: Tensor) -> Tensor:
+    """Return the logits of probabilities."""
+    check_probabilities('pred', probs)
+    return probs.logit(torch.finfo(probs.dtype).eps)
 
 
 def _number_of_masks(pred: Tensor) -> int:

@@ -24,7 +24,8 @@ class CrossEntropy(LossMaxPooling):
 
     def __init__(self, **common: Any) -> None:
         pixel_loss = 'bce' if common.get('mode') == 'multilabel' else 'cross_entropy'
-        super().__init__(p=math.inf, ratio=1.0, pixel_loss=pixel_loss, scope='batch', **common)
+        settings: dict[str, Any] = dict(p=math.inf, ratio=1.0, pixel_loss=pixel_loss, scope='batch')
+        super().__init__(**settings | common)
 
     def measures(self, inputs: Any, statistics: Tensor) -> dict[str, Tensor]:
         """Return no measures: all pixels have full weight."""
@@ -41,9 +42,9 @@ class Choice(NamedTuple):
     because: str
 
 
-LOVASZ = 'it is the tightest convex surrogate of 1 - IoU; beside it, cross-entropy helps in long trainings'
+LOVASZ = 'it is the tightest convex surrogate of 1 - IoU; beside it, cross-entropy gives a gradient at every pixel'
 DICE = 'it is one minus the soft Dice coefficient; cross-entropy has a gradient at every pixel'
-ONE_CLASS = 'for one class against the rest it had the highest IoU, F_1 by dual ascent the next'
+ONE_CLASS = 'together they had the highest IoU of one class against the rest in docs/choosing.md'
 RATES = 'dual ascent needs no class weights; outside MMEngine, call `step()` after each optimizer step'
 HALVES = dict(alpha=0.5, beta=0.5)
 CHOICES = {
@@ -65,7 +66,7 @@ OTHER_NAMES = {
     'miou': ('iou', 'jaccard', 'jaccard_index', 'mean_iou'),
     'image_miou': ('image_iou',),
     'class_miou': ('class_iou',),
-    'dice': ('mdice', 'mean_dice', 'dsc', 'f1', 'f1_score', 'f_score'),
+    'dice': ('mdice', 'mean_dice', 'dsc', 'f1', 'f_1', 'f1_score', 'f_score'),
     'f_beta': ('fbeta',),
     'ap': ('map', 'average_precision', 'mean_average_precision'),
     'auc_roc': ('auc', 'auroc', 'roc_auc'),

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from mmseg_nondecomp.functional._inputs import Reading, check_flag, check_tensor, read_inputs
 from mmseg_nondecomp.losses._base import RegisteredLoss, log_measures
-from mmseg_nondecomp.losses._masks import loss_of_images, read_masks
+from mmseg_nondecomp.losses._masks import logits_of_masks, loss_of_images, read_masks
 from mmseg_nondecomp.registry import MODELS
 
 PER_POINT = 'loss_mask_ce'  # name of the loss of SAN whose `avg_factor` is the number of points, not of masks
@@ -74,7 +73,7 @@ class MaskLoss(RegisteredLoss):
         if pred.numel() == 0:
             return pred.sum(tuple(range(1, pred.dim()))) if reduction_override == 'none' else pred.sum()
         pred, target, weight, n_points = read_masks(pred, target, weight)
-        pred = pred if self.from_logits else pred.logit(torch.finfo(pred.dtype).eps)
+        pred = pred if self.from_logits else logits_of_masks(pred)
         target = target if self.loss.takes_shares or not target.is_floating_point() else target > 0.5
         ignore_index = self.ignore_index if ignore_index is None else ignore_index
         inputs = read_inputs(pred, target, None, ignore_index, Reading('binary'), checked=self._checked)

@@ -19,7 +19,7 @@ class MetricLoss(SumOfLosses):
         measure: ``'miou'`` or ``'dice'``, also of images (``'image_miou'``) and with a mean over images for each class
             (``'class_miou'``); ``'f_beta'``, ``'precision_at_recall'``, ``'recall_at_precision'``, ``'auc_roc'``,
             ``'auc_pr'``, ``'ap'``, ``'top5'`` for any k, or ``'accuracy'``. Usual other names are accepted.
-        cross_entropy: The factor of cross-entropy. By default the recommended one; 0 for none, as in short trainings.
+        cross_entropy: The factor of cross-entropy; by default the recommended one, 0 for none.
         mode: How calls are read: see `SetLoss`. With ``'binary'``, IoU has the loss of Dice.
         ignore_index: The label that removes an item from the set, unless the call has one.
         loss_weight: The factor of the sum in the objective.
@@ -54,8 +54,13 @@ class MetricLoss(SumOfLosses):
         choice = choose(measure, mode)
         if cross_entropy is None:
             cross_entropy = choice.cross_entropy
+        elif choice.loss is CrossEntropy:
+            raise ValueError(f'Parameter `cross_entropy` should be None for {measure!r}. Found {cross_entropy!r}.')
         check_number('cross_entropy', cross_entropy, '[0, inf)')
-        losses = [choice.loss(mode=mode, loss_weight=choice.factor, **{**choice.settings, **settings})]
+        try:
+            losses = [choice.loss(mode=mode, loss_weight=choice.factor, **{**choice.settings, **settings})]
+        except TypeError as error:
+            raise TypeError(f'The loss for {measure!r} is {choice.loss.__name__}. {error}') from error
         if cross_entropy:
             losses = [CrossEntropy(mode=mode, loss_weight=cross_entropy), *losses]
         super().__init__(losses, ignore_index, loss_weight, loss_name)

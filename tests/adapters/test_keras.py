@@ -165,6 +165,11 @@ def test_mistakes():
         model.loss.get_config()
 
 
+def test_losses_with_multipliers_are_refused():
+    with pytest.raises(TypeError, match='Keras neither updates nor stores'):
+        KerasLoss('f_beta', mode='binary')
+
+
 def test_other_backends_are_refused(tmp_path, monkeypatch):
     environment = {**os.environ, 'KERAS_BACKEND': 'tensorflow', 'KERAS_HOME': str(tmp_path), 'PYTHONPATH': os.getcwd()}
     command = [sys.executable, '-c', f'import {KerasLoss.__module__}']

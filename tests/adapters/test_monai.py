@@ -169,6 +169,10 @@ def test_mistakes_in_calls():
         (SoftIoULoss(mode='multiclass'), dict(softmax=True, batch=False), "should have `scope='image'`"),
         (SoftIoULoss(mode='multiclass'), dict(softmax=True, include_background=False), 'have their defaults'),
         (LossMaxPooling, dict(softmax=True, include_background=False), 'unless classes are averaged'),
+        (SoftIoULoss, dict(softmax=True, class_weight=[1, 2, 3]), '`class_weight` should be passed as `weight`'),
+        (SoftIoULoss, dict(softmax=True, batch=True, scope='image'), '`scope` should be passed as `batch`'),
+        (SoftIoULoss, dict(softmax=True, include_background=False, classes=[0]), "`classes` should be 'present'"),
+        ('LovaszSoftmaxLoss', dict(softmax=True), 'pass `mmseg_nondecomp.LovaszSoftmaxLoss`'),
     ],
 )
 def test_arguments_that_cannot_be_honoured(loss, wrong, message):

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mmseg_nondecomp import LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss
+from mmseg_nondecomp import LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss, metric_loss
 from mmseg_nondecomp.adapters.smp import SMPLoss
 from mmseg_nondecomp.metrics import LovaszJaccardIndex
 
@@ -164,6 +164,18 @@ def test_metrics_agree():
     index = LovaszJaccardIndex(3)
     index.update(logits.argmax(1), target)
     assert_close(smp.metrics.iou_score(*counts, reduction='macro'), index.compute(), rtol=0, atol=1e-6)
+
+
+def test_sums_state_their_settings_as_a_whole():
+    logits, label = scene('multiclass')
+    label[:, 0] = 255
+    direct = metric_loss('image_miou', mode='multiclass', ignore_index=255, class_weight=[1.0, 2.0, 3.0])
+    same = SMPLoss(direct, 'multiclass', ignore_index=255)
+    assert_same(same(logits, label), direct(logits, label), logits)
+    loss = SoftIoULoss(mode='multiclass', class_weight=[1.0, 2.0, 3.0])
+    assert SMPLoss(loss, 'multiclass', class_weight=[1.0, 2.0, 3.0]).loss is loss
+    with pytest.raises(ValueError, match='should have `ignore_index=7`'):
+        SMPLoss(direct, 'multiclass', ignore_index=7)
 
 
 @pytest.mark.parametrize('mode', MODES)

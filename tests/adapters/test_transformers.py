@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 transformers = pytest.importorskip('transformers')
 
-from mmseg_nondecomp import LovaszSoftmaxLoss, SoftIoULoss, metric_loss  # noqa: E402
+from mmseg_nondecomp import LovaszSoftmaxLoss, SoftIoULoss, SumOfLosses, metric_loss  # noqa: E402
 from mmseg_nondecomp.adapters.transformers import TrainerLoss, semantic_scores  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
@@ -147,6 +147,7 @@ def test_which_label_is_ignored():
     assert TrainerLoss(SoftIoULoss(ignore_index=0), config=config).ignore_index == 0
     assert TrainerLoss(SoftIoULoss(ignore_index=0), config=config, ignore_index=1).ignore_index == 1
     assert TrainerLoss(torch.nn.CrossEntropyLoss(), config=config).ignore_index == 7
+    assert TrainerLoss(SumOfLosses([SoftIoULoss(ignore_index=0)]), config=config).ignore_index == 0
 
 
 def test_loss_of_torch():

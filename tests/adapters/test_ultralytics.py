@@ -26,7 +26,15 @@ from ultralytics.cfg import get_cfg
 from ultralytics.utils.nms import TorchNMS
 from ultralytics.utils.ops import crop_mask
 
-from mmseg_nondecomp import LossMaxPooling, LovaszHingeLoss, LovaszSoftmaxLoss, SMeasureLoss, SoftIoULoss, SumOfLosses
+from mmseg_nondecomp import (
+    LossMaxPooling,
+    LovaszHingeLoss,
+    LovaszSoftmaxLoss,
+    SMeasureLoss,
+    SoftIoULoss,
+    SumOfLosses,
+    metric_loss,
+)
 from mmseg_nondecomp.adapters.ultralytics import _SetCriterion, criterion_of, use_loss
 
 SETTINGS = dict(
@@ -231,6 +239,22 @@ def test_parts_of_a_sum_are_weighted():
     assert found.item() == pytest.approx(expected.item(), abs=1e-6)
 
 
+@pytest.mark.parametrize('measure', ['miou', 'image_miou', 'dice'])
+def test_the_loss_of_a_measure_is_the_sum_of_those_of_masks(measure):
+    masks, boxes = (torch.rand(3, 8, 8) > 0.5).float(), torch.tensor([[0.0, 0.0, 8.0, 8.0]] * 3)
+    masks[0], masks[0, 2:4, 2:4] = 0, 1
+    coefficients, prototypes = torch.randn(3, 4), torch.randn(4, 8, 8)
+    logits = torch.einsum('nk,khw->nhw', coefficients, prototypes)
+    dice = SoftIoULoss(alpha=0.5, beta=0.5)
+    expected = sum(
+        F.binary_cross_entropy_with_logits(x, y) + dice(x[None, None], y[None].long())
+        for x, y in zip(logits, masks, strict=True)
+    )
+    for loss in (measure, metric_loss('image_dice', mode='binary')):
+        found = criterion_of('segment', loss, 1)(masks, coefficients, prototypes, boxes, torch.ones(3))
+        assert found.item() == pytest.approx(expected.item(), abs=1e-5)
+
+
 def test_callback_is_sent_to_other_processes():
     """Ultralytics starts the processes of several GPUs with the pickled callbacks."""
     callback = pickle.loads(pickle.dumps(_SetCriterion('semantic', LovaszSoftmaxLoss(bins=None))))
@@ -244,8 +268,10 @@ def test_mistakes(data):
     model = YOLO('yolo26n-sem.yaml')
     with pytest.raises(TypeError, match=r'`model` should be a YOLO.*SemanticSegmentationModel'):
         use_loss(model.model, 'miou')
-    with pytest.raises(TypeError, match='neither steps nor stores'):
+    with pytest.raises(TypeError, match='Ultralytics neither updates nor stores'):
         use_loss(model, SMeasureLoss())
+    with pytest.raises(TypeError, match='Ultralytics neither updates nor stores'):
+        use_loss(YOLO('yolo11n-seg.yaml'), 'f_beta')
     with pytest.raises(TypeError, match='Parameter `loss` should be a loss'):
         use_loss(model, None)
     with pytest.raises(ValueError, match="`scope` of the loss should be 'image': each mask is a set"):

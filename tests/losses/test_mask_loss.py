@@ -56,6 +56,21 @@ def test_the_value_is_the_sum_over_masks_by_their_number(which):
     assert_same([built(which)(logits, target, weight, avg_factor=2.0)], [(each * weight).sum() / 2])
 
 
+@pytest.mark.parametrize(
+    ('change', 'message'),
+    [
+        (dict(weight=torch.ones(N, H, W)), r'`weight` should be of shape \[4\], a number for each mask'),
+        (dict(weight=torch.ones(N, 1)), r'`weight` should be of shape \[4\]'),
+        (dict(from_logits=False), r'`pred` should hold probabilities in \[0, 1\]'),
+    ],
+)
+def test_a_mistake_is_named(change, message):
+    logits, target = masks()
+    loss = MaskLoss(SoftIoULoss(scope='image'), from_logits=change.pop('from_logits', True))
+    with pytest.raises(ValueError, match=message):
+        loss(logits, target, **change)
+
+
 def call_of(layout, logits, target):
     """Return the arguments of a head, and the factor by which it averages over N masks."""
     if layout == 'SOLO, CondInst, RTMDet-Ins':

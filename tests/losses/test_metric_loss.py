@@ -112,6 +112,14 @@ def test_cross_entropy_and_the_settings_of_the_loss_can_be_changed():
     same(both(logits, labels), expected, logits)
 
 
+def test_cross_entropy_has_the_set_of_a_scope():
+    logits, labels = maps()
+    labels[0, :4] = 255
+    pixels = F.cross_entropy(logits, labels, ignore_index=255, reduction='none').flatten(1)
+    expected = (pixels.sum(1) / (labels != 255).flatten(1).sum(1)).mean()
+    same(metric_loss('accuracy', scope='image')(logits, labels), expected, logits)
+
+
 def test_the_choice_and_its_reason_are_printed():
     text = repr(metric_loss('top3'))
     assert "'top3': 1 * SmoothTopKLoss, because confusions within the k cost little" in text
@@ -139,6 +147,8 @@ def test_step_moves_the_multipliers_and_is_allowed_everywhere():
         (dict(measure='precision_at_recall'), ValueError, '`target` should be a number'),
         (dict(measure='miou', cross_entropy=-1), ValueError, '`cross_entropy` should be'),
         (dict(measure='miou', per_image=True), TypeError, "Instead of `per_image`: `scope='image'`"),
+        (dict(measure='miou', mode='binary', memory=8), TypeError, "loss for 'miou' is SoftIoULoss. .*`memory`"),
+        (dict(measure='accuracy', cross_entropy=0), ValueError, "`cross_entropy` should be None for 'accuracy'"),
         (dict(measure='dice', mode='binry'), ValueError, '`mode` should be'),
         (dict(measure='top5', mode='multilabel'), ValueError, '`mode` should be'),
     ],

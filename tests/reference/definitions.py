@@ -191,10 +191,24 @@ def hard_top_k(call: Call, **args: Any) -> np.longdouble:
 def _class_average(
     of_class: Callable[[Array, Array, Array], Any], scores: Array, call: Call, args: dict[str, Any]
 ) -> np.longdouble:
-    """Return the weighted mean over the counted classes of a set, and the mean over the sets with any."""
+    """Return the weighted mean over the counted classes of a set, and the mean over the sets with any.
+
+    With the scope 'class', return the mean over the images that count a class, and the weighted mean over classes.
+    """
     n_classes = scores.shape[1]
     weight = np.asarray(args.get('class_weight') or [1.0] * n_classes, np.longdouble)
     classes, values = args['classes'], []
+    if args['scope'] == 'class':
+        of_classes = {c: [] for c in range(n_classes)}
+        for images in _sets(call, 'image'):
+            inside = call.mass[images] > 0
+            for c in range(n_classes) if isinstance(classes, str) else classes:
+                p, y, w = scores[images, c][inside], call.shares[images, c][inside], call.mass[images][inside]
+                if inside.any() and weight[c] > 0 and (classes != 'present' or (w * y).sum() > 0):
+                    of_classes[c].append(of_class(p, y, w))
+        counted = [c for c, found in of_classes.items() if found]
+        total = sum((weight[c] * _mean(of_classes[c]) for c in counted), np.longdouble(0))
+        return total / sum(weight[c] for c in counted) if counted else total
     for images in _sets(call, args['scope']):
         inside = call.mass[images] > 0
         if not inside.any():
