@@ -27,6 +27,7 @@ class MaskLoss(RegisteredLoss):
         loss_name: The key in the log; in SAN ``'loss_mask_ce'`` or ``'loss_mask_dice'``.
 
     Example:
+        >>> import torch
         >>> from mmseg_nondecomp import LovaszHingeLoss
         >>> masks = torch.zeros(3, 64, requires_grad=True)
         >>> MaskLoss(LovaszHingeLoss(bins=None, scope='image'))(masks, torch.ones(3, 64), avg_factor=3)
