@@ -59,26 +59,7 @@ class MonaiLoss(_Loss):
         check_option('reduction', reduction, ('mean',))
         if sigmoid and softmax:
             raise ValueError('Parameters `sigmoid` and `softmax` should not both be True. Found True and True.')
-        if isinstance(loss, str) and batch is not None:
-            raise ValueError(
-                "Parameter `batch` should be None beside the name of a measure, which states the set: 'miou' that of "
-                f"the batch, 'image_miou' that of each image. Found {batch} beside {loss!r}."
-            )
-        if isinstance(loss, nn.Module) and (weight is not None or not include_background):
-            raise ValueError(
-                'Parameters `weight` and `include_background` should have their defaults beside a loss with settings '
-                'of its own. Pass its class, or write `class_weight=[0, 1, ...]` in its constructor.'
-            )
-        for name, instead in (('class_weight', 'weight'), ('scope', 'batch')):
-            if name in options and (name == 'class_weight' or batch is not None):
-                raise ValueError(f'Parameter `{name}` should be passed as `{instead}`. Found {options[name]!r}.')
-        if not include_background and not isinstance(options.get('classes', 'present'), str):
-            raise ValueError(
-                "Parameter `classes` should be 'present' or 'all' with `include_background=False`, or list the classes "
-                f'without it. Found {options["classes"]!r}.'
-            )
-        if weight is not None and not isinstance(weight, (list, tuple, Tensor)):
-            raise TypeError(f'Parameter `weight` should be a list with a number for each class. Found {weight!r}.')
+        _check_settings(loss, include_background, batch, weight, options)
         if batch is not None or (isinstance(loss, type) and issubclass(loss, SetLoss)):
             options.setdefault('scope', 'batch' if batch else 'image')
         if weight is not None:
@@ -131,6 +112,32 @@ class MonaiLoss(_Loss):
                 'Parameter `ignore_index` should be None for one-hot targets, where no label can be ignored. '
                 f'Found {ignored[0]}; pass labels with `to_onehot_y=True`.'
             )
+
+
+def _check_settings(
+    loss: Any, include_background: bool, batch: bool | None, weight: Any, options: dict[str, Any]
+) -> None:
+    """Raise if arguments contradict each other or the loss."""
+    if isinstance(loss, str) and batch is not None:
+        raise ValueError(
+            "Parameter `batch` should be None beside the name of a measure, which states the set: 'miou' that of "
+            f"the batch, 'image_miou' that of each image. Found {batch} beside {loss!r}."
+        )
+    if isinstance(loss, nn.Module) and (weight is not None or not include_background):
+        raise ValueError(
+            'Parameters `weight` and `include_background` should have their defaults beside a loss with settings '
+            'of its own. Pass its class, or write `class_weight=[0, 1, ...]` in its constructor.'
+        )
+    for name, instead in (('class_weight', 'weight'), ('scope', 'batch')):
+        if name in options and (name == 'class_weight' or batch is not None):
+            raise ValueError(f'Parameter `{name}` should be passed as `{instead}`. Found {options[name]!r}.')
+    if not include_background and not isinstance(options.get('classes', 'present'), str):
+        raise ValueError(
+            "Parameter `classes` should be 'present' or 'all' with `include_background=False`, or list the classes "
+            f'without it. Found {options["classes"]!r}.'
+        )
+    if weight is not None and not isinstance(weight, (list, tuple, Tensor)):
+        raise TypeError(f'Parameter `weight` should be a list with a number for each class. Found {weight!r}.')
 
 
 def plain(name: str, values: Tensor) -> Tensor:
