@@ -47,7 +47,7 @@ __all__ += ['SumOfLosses', 'functional', 'index_classes', 'metric_loss']
 # Public names that need a package of OpenMMLab, and the package.
 NEEDS = dict.fromkeys(['DualAscentHook', 'LossCheckHook', 'LossWeightHook', 'TiledSegmentor'], 'MMEngine')
 NEEDS |= dict.fromkeys(['TorchMetricsEvaluator', 'TrainIoUHook', 'TrainMetricsHook'], 'MMEngine')
-NEEDS |= dict.fromkeys(['GroupLabelNoise', 'RandomCropOnClass'], 'MMCV')
+NEEDS |= dict.fromkeys(['CornerCrop', 'GroupLabelNoise', 'RandomCropOnClass'], 'MMCV')
 
 if HAS_MMENGINE:
     from mmseg_nondecomp.checkpoints import adapt_mmengine
@@ -60,9 +60,9 @@ if HAS_MMENGINE:
     __all__ += ['TiledSegmentor', 'TorchMetricsEvaluator']
 
 if HAS_MMCV:
-    from mmseg_nondecomp.transforms import GroupLabelNoise, RandomCropOnClass
+    from mmseg_nondecomp.transforms import CornerCrop, GroupLabelNoise, RandomCropOnClass
 
-    __all__ += ['GroupLabelNoise', 'RandomCropOnClass']
+    __all__ += ['CornerCrop', 'GroupLabelNoise', 'RandomCropOnClass']
 
 
 def __getattr__(name: str) -> NoReturn:

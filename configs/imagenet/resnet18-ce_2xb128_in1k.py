@@ -4,7 +4,12 @@ _base_ = [
     'mmpretrain::_base_/schedules/imagenet_bs256.py',
     'mmpretrain::_base_/default_runtime.py',
 ]
-custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.datasets'], allow_failed_imports=False)
+custom_imports = dict(
+    imports=['mmseg_nondecomp', 'mmseg_nondecomp.datasets', 'mmseg_nondecomp.heads'], allow_failed_imports=False
+)
+# Predictions are the probabilities of the labels to be in the top 5. With k * tau = 1 the weight of a set of labels is
+# the product of their exp(s), as in cross-entropy's model.
+model = dict(head=dict(type='TopKClsHead', k=5, tau=0.2))
 
 train_pipeline = [
     dict(type='LoadImageFromFile'),
@@ -35,6 +40,28 @@ val_dataloader = dict(
 )
 # The official validation set.
 test_dataloader = dict(batch_size=128)
+
+# Ten crops (tools/test.py --tta): the four corners and the centre, each with its mirror image. The probabilities are
+# averaged.
+tta_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='ResizeEdge', scale=256, edge='short'),
+    dict(
+        type='TestTimeAug',
+        transforms=[
+            [
+                dict(type='CornerCrop', crop_size=224, corner='top-left'),
+                dict(type='CornerCrop', crop_size=224, corner='top-right'),
+                dict(type='CornerCrop', crop_size=224, corner='bottom-left'),
+                dict(type='CornerCrop', crop_size=224, corner='bottom-right'),
+                dict(type='CenterCrop', crop_size=224),
+            ],
+            [dict(type='RandomFlip', prob=0.0), dict(type='RandomFlip', prob=1.0)],
+            [dict(type='PackInputs')],
+        ],
+    ),
+]
+tta_model = dict(type='AverageClsScoreTTA')
 
 optim_wrapper = dict(optimizer=dict(nesterov=True))
 train_cfg = dict(max_epochs=120)

@@ -1,4 +1,5 @@
 _base_ = './ce_deeplabv3_r101-d8_1xb10-20k_voc12aug-321x321.py'
+custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
 # One class against the rest. The script in the README creates its masks and image lists.
 target = '{{$VOC_CLASS:bicycle}}'
 model = dict(
@@ -36,6 +37,11 @@ val_dataloader = dict(
     ),
 )
 test_dataloader = val_dataloader
+# The paper's image IoU is `IoU.image`, from 0 to 1: the index of the class in each image, 1 where the class is neither
+# true nor predicted, then the mean over the images.
+iou = dict(type='JaccardIndexByImage', num_classes=1, ignore_index=255, zero_division=1)
+val_evaluator = dict(_delete_=True, type='TorchMetricsEvaluator', metrics=dict(IoU=iou))
+test_evaluator = val_evaluator
 optimizer = dict(lr=5e-4)
 optim_wrapper = dict(optimizer=optimizer)
 # 1e-4 in the second epoch.

@@ -24,8 +24,8 @@ class JaccardIndexByImage(UnitMetric):
 
     Rare and small objects weigh more the further up this list an average is; an image in which a class is decided on a
     single pixel and true on none has the index 0 for it. Images without a valid pixel do not count, nor, of a single
-    class, do those where it is neither true nor decided. A value is NaN where nothing counts. The metric is not
-    differentiable.
+    class, do those where it is neither true nor decided. ``zero_division`` changes the latter. A value is NaN where
+    nothing counts. The metric is not differentiable.
 
     As input to ``forward`` and ``update`` the metric accepts:
 
@@ -41,9 +41,14 @@ class JaccardIndexByImage(UnitMetric):
             ignored counts in no average.
         worst: The share of the images in ``worst``, in (0, 1].
         mode: As in :class:`LovaszJaccardIndex`. With ``'multilabel'`` a probability above 0.5 decides for a class,
-            and images without a true or decided class do not count.
+            and images without a true or decided class do not count unless ``zero_division`` is set.
         from_logits: As in :class:`LovaszJaccardIndex`. It matters for a single class and several labels: logits that
             may all lie in [0, 1] need ``True``.
+        zero_division: The index of a class that is neither true nor decided, 0 / 0, in [0, 1]. By default such a class
+            does not count. With a number, all classes count in all averages, except for an ignored class: in each image
+            and each batch with a valid pixel, and in the data set. ``batch`` is then over all classes, as for a loss
+            with ``classes='all'``, and ``class`` equals ``image``. 1 is the convention of the Lovász-Softmax paper
+            (https://arxiv.org/abs/1705.08790, equation 3).
         kwargs: The arguments of any torchmetrics metric.
 
     Example:
@@ -52,6 +57,14 @@ class JaccardIndexByImage(UnitMetric):
         >>> true = torch.tensor([[0, 0, 1, 1], [0, 0, 0, 0]])
         >>> {name: round(value.item(), 3) for name, value in metric(decided, true).items()}
         {'image': 0.479, 'class': 0.479, 'dataset': 0.583, 'batch': 0.583, 'worst': 0.375}
+
+        Of two images, the first does not contain the class, and no pixel is decided for it:
+
+        >>> decided, true = torch.tensor([[0, 0, 0], [0, 1, 1]]), torch.tensor([[0, 0, 0], [0, 0, 1]])
+        >>> JaccardIndexByImage(num_classes=1)(decided, true)['image']
+        tensor(0.5000)
+        >>> JaccardIndexByImage(num_classes=1, zero_division=1)(decided, true)['image']
+        tensor(0.7500)
     """
 
     is_differentiable = False
@@ -66,23 +79,27 @@ class JaccardIndexByImage(UnitMetric):
         worst: float = 0.05,
         mode: str | None = None,
         from_logits: bool | None = None,
+        zero_division: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.layout = layout_of(num_classes, mode, from_logits, ignore_index, self.checked)
-        functional.check_worst(worst)
+        functional.check_averages(worst, zero_division)
         self.num_classes, self.ignore_index, self.worst = num_classes, ignore_index, worst
-        self.add_settings_state(ignore_index=ignore_index, mode=self.layout.mode, from_logits=from_logits)
+        self.zero_division = zero_division
+        settings = dict(ignore_index=ignore_index, mode=self.layout.mode, from_logits=from_logits)
+        self.add_settings_state(**settings, zero_division=zero_division)
         self.add_state('counts', [], dist_reduce_fx='cat')
         self.add_state('batches', torch.zeros(2, dtype=torch.float64), dist_reduce_fx='sum')
 
     def update(self, preds: Tensor, target: Tensor) -> None:
         """Add the images of one batch."""
-        counts, batch = functional.counts_of_images(preds, target, self.layout)
+        counts, batch = functional.counts_of_images(preds, target, self.layout, self.zero_division)
         self.counts += [counts.flatten().float()]
         self.batches = self.batches + batch
 
     def compute(self) -> dict[str, Tensor]:
         """Return the five averages."""
         counts = dim_zero_cat(self.counts) if len(self.counts) else self.batches.new_zeros(0)
-        return functional.averages(counts.view(-1, 2, self.num_classes), self.batches, self.worst)
+        counts = counts.view(-1, 2 if self.zero_division is None else 3, self.num_classes)
+        return functional.averages(counts, self.batches, self.worst, self.zero_division)

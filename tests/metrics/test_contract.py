@@ -16,7 +16,7 @@ ARGUMENTS = {
     'DirectAveragePrecision': [dict(), dict(mode='negative', epsilon=1.0), dict(bins=4096)],
     'LovaszJaccardIndex': [dict(), dict(average=None, bins=64), dict(classes='present'), dict(classes=[0, 2])],
     'SoftJaccardIndex': [dict(), dict(average=None), dict(classes='all')],
-    'JaccardIndexByImage': [dict(), dict(worst=0.5)],
+    'JaccardIndexByImage': [dict(), dict(worst=0.5), dict(zero_division=1)],
     'SmoothTopKAccuracy': [dict(k=2), dict(k=1, tau=0.1)],
 }
 
@@ -91,7 +91,7 @@ def test_in_a_collection_metrics_of_one_state_share_it():
     shared = {tuple(sorted(group)) for group in collection.compute_groups.values()}
     lovasz = tuple(sorted(name for name, case in cases.items() if 'Lovasz' in name and 'bins' not in case.arguments))
     assert lovasz in shared
-    assert len(shared) == 8  # AP and its histogram, two Lovász, soft, by image, two top-k
+    assert len(shared) == 9  # AP and its histogram, two Lovász, soft, two by image, two top-k
     for name, metric in collection.items(keep_base=True):
         assert_same(metric.compute(), cases[name].seen(batches()).compute())
 

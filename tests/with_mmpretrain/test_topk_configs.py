@@ -71,7 +71,8 @@ def test_there_are_configs():
 @each(ALL)
 def test_imports_the_package(path: Path):
     cfg = load(path)
-    assert cfg.custom_imports.imports == ['mmseg_nondecomp', 'mmseg_nondecomp.datasets']
+    heads = ['mmseg_nondecomp.heads'] if path in IMAGENET else []
+    assert cfg.custom_imports.imports == ['mmseg_nondecomp', 'mmseg_nondecomp.datasets', *heads]
     assert cfg.custom_imports.allow_failed_imports is False
     assert cfg.default_scope == 'mmpretrain'
 
@@ -100,6 +101,9 @@ def test_differs_from_cross_entropy_in_the_loss_alone(path: Path):
         expected = {'model.train_cfg'}
     if path in IMAGENET:  # The paper found other settings best for the two losses.
         expected = {f'optim_wrapper.optimizer.{setting}' for setting in ('lr', 'weight_decay')}
+        # Predictions are the marginals of the model that each loss trains.
+        assert found.pop('model.head.k') == (None, 5)
+        assert found.pop('model.head.tau') == (None, 0.2)
     assert found.keys() == expected
 
 
