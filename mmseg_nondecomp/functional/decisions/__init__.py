@@ -1,0 +1,1 @@
+"""Decisions for a measure at prediction."""
