@@ -1,4 +1,4 @@
-"""Speed of losses, samplers and metrics compared with their peers: ``python tools/benchmark.py [NAME...]``.
+"""Speed of losses, samplers, metrics and decisions compared with their peers: ``python tools/benchmark.py [NAME...]``.
 
 Only ratios within one run are comparable, not times of different machines or days. Candidates are timed in turns, so
 that a busy machine slows all of them equally, for as many rounds as fit into ``--seconds`` per size, at least three.
@@ -33,6 +33,7 @@ from benchmarks import (
     Row,
     ap,
     busy,
+    decisions,
     launches,
     lmp,
     lovasz,
@@ -50,6 +51,7 @@ from benchmarks import (
 
 BENCHMARKS: dict[str, Callable[[bool], Iterator[Case]]] = {
     'ap': ap.cases,
+    'decisions': decisions.cases,
     'lmp': lmp.cases,
     'lovasz': lovasz.cases,
     'lovasz-hinge': lovasz_hinge.cases,

@@ -1,5 +1,6 @@
 """Models of MMSegmentation with another prediction. Importing it needs MMEngine."""
 
+from mmseg_nondecomp.segmentors.deciding_segmentor import DecidingSegmentor, DecidingTTAModel
 from mmseg_nondecomp.segmentors.tiled_segmentor import TiledSegmentor
 
-__all__ = ['TiledSegmentor']
+__all__ = ['DecidingSegmentor', 'DecidingTTAModel', 'TiledSegmentor']

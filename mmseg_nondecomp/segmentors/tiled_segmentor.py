@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any
 
 from torch import Tensor
 
 from mmseg_nondecomp.functional.tiling import check_tiling, predict_in_tiles
 from mmseg_nondecomp.registry import MODELS
+from mmseg_nondecomp.segmentors._combined import combined_class
 
 
 @MODELS.register_module()
@@ -42,7 +42,12 @@ class TiledSegmentor:
     def __new__(cls, *args: Any, segmentor: str | type = 'EncoderDecoder', **kwargs: Any) -> TiledSegmentor:
         """Return an instance of this class and of the class of the segmentor."""
         # Copies are made by the combined class.
-        return super().__new__(_tiled(_class_of(segmentor)) if cls is TiledSegmentor else cls)
+        return super().__new__(cls.combined_with(segmentor) if cls is TiledSegmentor else cls)
+
+    @classmethod
+    def combined_with(cls, segmentor: str | type = 'EncoderDecoder') -> type:
+        """Return the class of a segmentor with this prediction."""
+        return combined_class(cls, segmentor, needs=('slide_inference', 'encode_decode'))
 
     def __init__(self, *args: Any, segmentor: str | type = 'EncoderDecoder', **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -58,24 +63,3 @@ class TiledSegmentor:
             return self.encode_decode(tile, [{**meta, 'img_shape': tile.shape[2:]} for meta in batch_img_metas])
 
         return predict_in_tiles(predict, inputs, self.test_cfg['crop_size'], self.test_cfg['stride'])
-
-
-def _class_of(segmentor: str | type) -> type:
-    """Return the class of this name in the present scope."""
-    cls: Any = segmentor
-    if isinstance(segmentor, str):
-        with MODELS.switch_scope_and_registry(None) as registry:
-            cls = registry.get(segmentor)
-        if cls is None:
-            raise ValueError(f'Parameter `segmentor` should be the type of a registered model. Found {segmentor!r}.')
-    missing = [name for name in ('slide_inference', 'encode_decode') if not hasattr(cls, name)]
-    if missing:
-        raise TypeError(f'Parameter `segmentor` should predict in tiles. Found {cls}, without {", ".join(missing)}.')
-    return cls
-
-
-@cache
-def _tiled(segmentor: type) -> type:
-    """Return the class of the segmentor with the prediction above."""
-    own = {'__module__': __name__, '__doc__': TiledSegmentor.__doc__}
-    return type(f'Tiled{segmentor.__name__}', (TiledSegmentor, segmentor), own)

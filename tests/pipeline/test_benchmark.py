@@ -12,11 +12,24 @@ from every_loss import WRAPPERS
 from mmengine.registry import DATA_SAMPLERS, HOOKS, METRICS, MODELS, TASK_UTILS
 from torchmetrics import Metric
 
-from benchmarks import busy, lmp, lovasz, lovasz_hinge, measure, overhead, peers, s_measure, scenes, soft_iou, table
+from benchmarks import (
+    busy,
+    decisions,
+    lmp,
+    lovasz,
+    lovasz_hinge,
+    measure,
+    overhead,
+    peers,
+    s_measure,
+    scenes,
+    soft_iou,
+    table,
+)
 from mmseg_nondecomp import losses, metrics, samplers
 
 NAMES = [
-    *('ap', 'lmp', 'lovasz', 'lovasz-hinge', 'metric-updates', 'metrics', 'overhead', 's-measure'),
+    *('ap', 'decisions', 'lmp', 'lovasz', 'lovasz-hinge', 'metric-updates', 'metrics', 'overhead', 's-measure'),
     *('sampling', 'soft-iou', 'topk', 'zero-one'),
 ]
 COUNTED = ['launches', 'traffic']
@@ -218,6 +231,7 @@ def test_peers_that_are_not_installed_or_refuse_k_are_left_out(monkeypatch):
     for part in (peers, lovasz, lovasz_hinge, soft_iou, s_measure):
         if hasattr(part, 'find_spec'):
             monkeypatch.setattr(part, 'find_spec', lambda name: None)
+    assert decisions.peers(True) == decisions.peers(False) == {}
     assert all(part.peers() == {} for part in (lovasz, lovasz_hinge, soft_iou, s_measure))
     assert peers.libauc_peer(3) == peers.difftopk_peer(100, 5) == {}
 

@@ -24,6 +24,7 @@ DISTRIBUTIONS = (
     'mmdet',
     'mmsegmentation',
     'monai',
+    'rankseg',
     'scikit-learn',
     'segmentation-models-pytorch',
     'torchmetrics',

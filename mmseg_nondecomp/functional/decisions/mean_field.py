@@ -46,6 +46,7 @@ from mmseg_nondecomp.functional._inputs import (
     is_due,
     refuse,
 )
+from mmseg_nondecomp.functional.decisions._logits import class_probabilities
 from mmseg_nondecomp.functional.decisions._permutohedral import permutohedral_filter, permutohedral_lattice
 
 CUT = 5  # standard deviations beyond which the smoothness kernel is 0
@@ -106,6 +107,43 @@ def dense_crf(
             if p.numel() > 0:
                 result.copy_(_mean_field(p, levels, smoothness, appearance, iterations))
     return marginals[:, -n_channels:]
+
+
+class DenseCRF:
+    """Decisions for the class of the highest marginal of :func:`dense_crf`.
+
+    Args:
+        smoothness, appearance, iterations: As in :func:`dense_crf`.
+        temperature: Divisor of the logits.
+
+    Example:
+        >>> image = torch.tensor([10.0, 12, 11, 10, 200, 202, 201]).view(1, 1, 1, 7)
+        >>> logits = torch.tensor([-1.4, -2.2, 0.4, -1.4, 2.2, -0.4, 1.4]).view(1, 1, 1, 7)
+        >>> DenseCRF(smoothness=(1, 1), appearance=(3, 10, 10))(logits, image)
+        tensor([[[0, 0, 0, 0, 1, 1, 1]]])
+    """
+
+    needs_image = True
+
+    def __init__(
+        self,
+        smoothness: Sequence[float] = (3.0, 3.0),
+        appearance: Sequence[float] = (10.0, 80.0, 13.0),
+        iterations: int = 10,
+        temperature: float = 1.0,
+    ) -> None:
+        _check_kernel('smoothness', smoothness, ('pixels',))
+        _check_kernel('appearance', appearance, ('pixels', 'levels'))
+        check_integer('iterations', iterations, lowest=0)
+        check_number('temperature', temperature, '(0, inf)')
+        self.smoothness, self.appearance = tuple(smoothness), tuple(appearance)
+        self.iterations, self.temperature = iterations, temperature
+
+    def __call__(self, logits: Tensor, image: Tensor) -> Tensor:
+        """Return the decided classes, int64 of shape [N, H, W], of logits [N, C, H, W] and images [N, K, H, W]."""
+        probs = class_probabilities(logits, self.temperature)
+        marginals = dense_crf(probs, image, self.smoothness, self.appearance, self.iterations)
+        return (marginals.squeeze(1) > 0.5).long() if probs.shape[1] == 1 else marginals.max(1).indices
 
 
 def _mean_field(
