@@ -18,6 +18,7 @@ from torch import Tensor
 
 from mmseg_nondecomp._utils.progress_line import progress
 from mmseg_nondecomp.functional.decisions import ClassOffsets, ImageOverlap, Thresholds, write_decision
+from mmseg_nondecomp.functional.decisions._logits import logits_of_probability
 from mmseg_nondecomp.losses._distributed import sum_over
 
 DECISIONS = {kind.__name__: kind for kind in (ClassOffsets, ImageOverlap, Thresholds)}
@@ -35,8 +36,13 @@ def add_arguments(arguments: argparse.ArgumentParser) -> None:
         arguments.add_argument(f'--{name}', type=float, help='of Thresholds: give one of the three')
     arguments.add_argument('--confidence', type=float, default=0.95, help='of Thresholds')
     arguments.add_argument('--unit', choices=['item', 'image'], help='of Thresholds: what is drawn independently')
-    arguments.add_argument('--n-new', type=float, help='of Thresholds: least number of units in new data')
+    arguments.add_argument('--n-new', type=number, help='of Thresholds: least number of units in new data, or inf')
     arguments.add_argument('--classes', type=int, nargs='+', help='of Thresholds: classes that get one')
+
+
+def number(text: str) -> float:
+    """Return a whole number, or infinity."""
+    return math.inf if text == 'inf' else int(text)
 
 
 class Predictions:
@@ -53,6 +59,7 @@ class Predictions:
         self.model = runner.model.eval()
         self.loader = runner.build_dataloader(cfg.val_dataloader)
         head = getattr(getattr(self.model, 'module', self.model), 'decode_head', None)
+        head = head[-1] if isinstance(head, torch.nn.ModuleList) else head  # of a cascade
         self.ignore_index: int | None = getattr(head, 'ignore_index', None)
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
@@ -61,7 +68,8 @@ class Predictions:
                 samples = self.model.val_step(batch)
             for sample in samples:
                 scores = sample.seg_logits.data.unsqueeze(0)
-                yield scores.logit() if scores.shape[1] == 1 else scores, sample.gt_sem_seg.data.to(scores.device)
+                logits = logits_of_probability(scores) if scores.shape[1] == 1 else scores
+                yield logits, sample.gt_sem_seg.data.to(scores.device)
 
 
 def fit(args: argparse.Namespace, predictions: Predictions) -> ClassOffsets | ImageOverlap | Thresholds:

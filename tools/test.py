@@ -25,10 +25,13 @@ def draw_predictions(cfg: Config, args: argparse.Namespace) -> None:
 
 
 def augment_at_test_time(cfg: Config) -> None:
-    """Use the config's ``tta_model`` and ``tta_pipeline``."""
-    if 'tta_model' not in cfg or 'tta_pipeline' not in cfg:
+    """Use the config's ``tta_model`` and ``tta_pipeline``; with a ``DecidingSegmentor``, its decision."""
+    if cfg.get('tta_model') is None or cfg.get('tta_pipeline') is None:
         raise SystemExit('--tta needs `tta_model` and `tta_pipeline` in the config.')
     cfg.test_dataloader.dataset.pipeline = cfg.tta_pipeline
+    is_deciding = cfg.model.type in ('DecidingSegmentor', 'mmseg_nondecomp.DecidingSegmentor')
+    if is_deciding and cfg.tta_model.type in ('SegTTAModel', 'mmseg.SegTTAModel'):
+        cfg.tta_model.type = 'DecidingTTAModel'  # the stock class takes the argmax
     cfg.tta_model.module = cfg.model
     cfg.model = cfg.tta_model
 

@@ -16,7 +16,8 @@ tests=(
     tests/datasets/test_voc_actions.py tests/datasets/test_without_mmsegmentation.py
     tests/losses/test_contract.py::test_what_leaks_from_a_merged_config_is_named
     tests/losses/test_loss_max_pooling_in_heads.py tests/losses/test_base.py tests/losses/test_pixel_losses.py
-    tests/pipeline/test_metrics.py tests/pipeline/test_s_measure_training.py tests/pipeline/test_sampling.py
+    tests/pipeline/test_fit_decision.py tests/pipeline/test_metrics.py
+    tests/pipeline/test_s_measure_training.py tests/pipeline/test_sampling.py
     tests/pipeline/test_stock_models.py tests/pipeline/test_tiling.py tests/pipeline/test_training.py
 )
 bash tools/setup_env.sh onedl

@@ -13,7 +13,7 @@ from ._catalogue import CLASSES, FAMILIES, GROUNDS, THINGS, Thing
 from ._shapes import Mask, Plane, disk, grow, rotated_frame, shape_mask, uniform, with_noise
 
 IGNORE_INDEX = 255
-SPLITS = ('train', 'val')
+SPLITS = ('train', 'val', 'test')
 
 
 class Scene(NamedTuple):
@@ -26,7 +26,7 @@ class Scene(NamedTuple):
 
 
 def draw_scene(seed: int, split: str, index: int, size: int = 128) -> Scene:
-    """Draw a scene of a split, 'train' or 'val', which never share a random stream; ``size`` pixels high and wide.
+    """Draw a scene of one of `SPLITS`, which never share a random stream; ``size`` pixels high and wide.
 
     The steps are grounds, objects from large to small (with exceptions, hence occlusions), a few void patches, and
     blur, light and noise. The outlines of large objects and the void patches are labelled 255.

@@ -102,7 +102,7 @@ class GroupedShapes(DrawnDataset):
     METAINFO: ClassVar[dict] = dict(classes=CLASSES)
 
     def __init__(self, split: str = 'train', images_per_class: int | None = None, seed: int = 0, **kwargs: Any) -> None:
-        check_option('split', split, SPLITS)
+        check_option('split', split, tuple(IMAGES_PER_CLASS))
         self.images_per_class = IMAGES_PER_CLASS[split] if images_per_class is None else images_per_class
         super().__init__(split, seed, ('images_per_class', self.images_per_class), kwargs)
 

@@ -13,13 +13,13 @@ from mmseg_nondecomp._utils.progress_line import progress
 from mmseg_nondecomp.functional._inputs import check_absent, check_integer, check_option
 
 from ._catalogue import CLASSES, PALETTE
-from ._scene import SPLITS, draw_scene
+from ._scene import draw_scene
 
 VERSION = 2  # Part of the folder name; increased whenever the same arguments draw other scenes
 
 REST = 'rest'  # Name of the class of all classes that are not listed
 
-NUM_IMAGES = {'train': 480, 'val': 120}
+NUM_IMAGES = {'train': 480, 'val': 120, 'test': 240}
 SIZES = (32, 1024)
 
 
@@ -42,8 +42,8 @@ class LongTailShapes(BaseSegDataset):
 
     Args:
         data_root: Folder of the drawn data sets.
-        split: 'train' or 'val'.
-        num_images: Number of scenes; 480 for 'train' and 120 for 'val' by default.
+        split: 'train', 'val' or 'test'.
+        num_images: Number of scenes; 480 for 'train', 120 for 'val' and 240 for 'test' by default.
         image_size: Height and width in pixels, 32 to 1024.
         seed: Seed of the scenes, at least 0.
         **kwargs: Arguments of `mmseg.datasets.BaseSegDataset`, such as `pipeline`.
@@ -69,7 +69,7 @@ class LongTailShapes(BaseSegDataset):
     ) -> None:
         if not isinstance(data_root, (str, Path)):
             raise TypeError(f'Parameter `data_root` should be a path. Found {data_root!r}.')
-        check_option('split', split, SPLITS)
+        check_option('split', split, tuple(NUM_IMAGES))
         num_images = NUM_IMAGES[split] if num_images is None else num_images
         check_integer('num_images', num_images, 1)
         check_integer('image_size', image_size, *SIZES)

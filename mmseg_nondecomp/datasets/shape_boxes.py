@@ -149,7 +149,7 @@ class ShapeBoxes(DrawnDataset):
     METAINFO: ClassVar[dict] = dict(classes=CLASSES)
 
     def __init__(self, split: str = 'train', num_images: int | None = None, seed: int = 0, **kwargs: Any) -> None:
-        check_option('split', split, SPLITS)
+        check_option('split', split, tuple(NUM_IMAGES))
         self.num_images = NUM_IMAGES[split] if num_images is None else num_images
         super().__init__(split, seed, ('num_images', self.num_images), kwargs)
 

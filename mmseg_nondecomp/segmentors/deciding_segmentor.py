@@ -17,6 +17,7 @@ from mmseg_nondecomp.functional.decisions import (
     Thresholds,
     read_decision,
 )
+from mmseg_nondecomp.functional.decisions._logits import logits_of_probability
 from mmseg_nondecomp.registry import MODELS, TASK_UTILS
 from mmseg_nondecomp.segmentors._combined import arguments_of, combined_class
 
@@ -82,7 +83,7 @@ class DecidingSegmentor:
         if self.decision is None:
             return
         scores = sample.seg_logits.data.unsqueeze(0)
-        logits = scores.logit() if scores.shape[1] == 1 else scores
+        logits = logits_of_probability(scores) if scores.shape[1] == 1 else scores
         image = {'image': sample.pop('image').data.unsqueeze(0)} if 'image' in sample else {}
         sample.pred_sem_seg.data = self.decision(logits, **image).to(sample.pred_sem_seg.data.dtype)
 
@@ -154,7 +155,8 @@ def _decision_of(decision: dict | str) -> Any:
     if 'file' in decision:
         built = read_decision(decision['file'])
         found = type(built).__name__
-        if decision.get('type', found) != found or set(decision) - {'type', 'file'}:
+        kind = str(decision.get('type', found)).rpartition('.')[2]  # without the scope
+        if kind != found or set(decision) - {'type', 'file'}:
             raise ValueError(
                 f'Parameter `decision` should have no arguments beside a file of {found}. Found {decision}.'
             )

@@ -44,7 +44,7 @@ def test_is_built_by_its_bare_name_from_the_mmseg_scope_and_drawn_when_it_is_nee
     assert len(dataset.metainfo['palette']) == len(CLASSES)
 
 
-@pytest.mark.parametrize('split', ['train', 'val'])
+@pytest.mark.parametrize('split', ['train', 'val', 'test'])
 def test_stock_loading_returns_the_drawn_scenes(tmp_path: Path, split: str):
     dataset = LongTailShapes(str(tmp_path), split, seed=5, pipeline=LOAD, **SMALL)
     for index in range(3):
@@ -96,7 +96,7 @@ def test_picture_that_finds_no_room_is_an_error():
 @pytest.mark.parametrize(
     ('arguments', 'error', 'message'),
     [
-        (dict(split='test'), ValueError, "`split` should be one of .* Found 'test'"),
+        (dict(split='minival'), ValueError, "`split` should be one of .* Found 'minival'"),
         (dict(num_images=0), ValueError, '`num_images` should be at least 1. Found 0'),
         (dict(image_size=16), ValueError, '`image_size` should be from 32 to 1024. Found 16'),
         (dict(image_size=(64, 64)), TypeError, r'`image_size` should be an integer. Found \(64, 64\)'),

@@ -62,10 +62,10 @@ def test_pixels_are_those_of_this_version():
 def test_seeds_splits_and_indices_share_no_scene():
     scenes = [
         draw_scene(seed, split, index, 32).image.tobytes()
-        for seed, split in ((0, 'train'), (0, 'val'), (1, 'train'))
+        for seed, split in ((0, 'train'), (0, 'val'), (0, 'test'), (1, 'train'))
         for index in range(40)
     ]
-    assert len(set(scenes)) == 3 * 40
+    assert len(set(scenes)) == 4 * 40
 
 
 def test_shares_follow_a_long_tail_in_the_order_of_the_classes(shares: np.ndarray):

@@ -35,7 +35,17 @@ def data_set_iou(weights: NDArray[np.float64], areas: Areas) -> NDArray[np.float
 
 def image_iou(weights: NDArray[np.float64], areas: Areas) -> NDArray[np.float64]:
     """Return the weighted mean over images of the mean IoU of the classes in each, in percent."""
-    of_images = iou_of_images(areas)
+    return _weighted_mean(weights, iou_of_images(areas))
+
+
+def image_dice(weights: NDArray[np.float64], areas: Areas) -> NDArray[np.float64]:
+    """Return the weighted mean over images of the mean Dice of the classes in each, in percent."""
+    hits, union = areas[:, 0], areas[:, 1]
+    return _weighted_mean(weights, iou_of_images(np.stack([2 * hits, hits + union], 1)))
+
+
+def _weighted_mean(weights: NDArray[np.float64], of_images: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weighted mean over the images that have a value, in percent."""
     valid = ~np.isnan(of_images)
     return np.asarray(100 * (weights[:, valid] @ of_images[valid]) / weights[:, valid].sum(1))
 
@@ -47,7 +57,7 @@ def iou_of_images(areas: Areas) -> NDArray[np.float64]:
     return np.divide(index.sum(1), seen.sum(1), out=np.full(len(areas), np.nan), where=seen.any(1))
 
 
-MEASURES = {'data set': data_set_iou, 'image': image_iou}
+MEASURES = {'data set': data_set_iou, 'image': image_iou, 'image Dice': image_dice}
 
 
 def paired_difference(ours: Sequence[Areas], theirs: Sequence[Areas], measure: str) -> Difference:
@@ -59,7 +69,7 @@ def paired_difference(ours: Sequence[Areas], theirs: Sequence[Areas], measure: s
     Args:
         ours: The areas of each seed.
         theirs: The areas of the same seeds with the other config.
-        measure: ``'data set'`` or ``'image'``.
+        measure: One of `MEASURES`.
     """
     iou = MEASURES[measure]
     generator = np.random.default_rng(0)

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 
 from reproductions import (
     Reproduction,
+    decisions,
     direct_loss,
     direct_speed,
     lmp_sweep,
     lmp_table2,
     lmp_tiling,
     lmp_weights,
+    lovasz_decision,
     lovasz_prox,
     lovasz_synthetic,
+    promised_recall,
     s_classifiers,
     s_digits,
     s_sky,
@@ -44,6 +47,7 @@ class Entry:
 
 
 REPRODUCTIONS = {
+    'decisions': Entry(decisions.reproduce, 'decisions at prediction', '6 min'),
     'direct-linear': Entry(direct_loss.linear, 'direct loss, figure 4', '1.5 min', 'Linear, clean.'),
     'direct-linear-noise': Entry(direct_loss.linear_noise, 'direct loss, figure 5', '1.5 min', 'Linear, noisy.'),
     'direct-speed': Entry(direct_speed.reproduce, 'direct loss, section 3', '45 s'),
@@ -52,8 +56,10 @@ REPRODUCTIONS = {
     'lmp-sweep': Entry(lmp_sweep.reproduce, 'loss max-pooling, table 1', '5 min'),
     'lmp-tiling': Entry(lmp_tiling.reproduce, 'loss max-pooling, section 5.2', '2 min'),
     'lmp-weights': Entry(lmp_weights.reproduce, 'loss max-pooling, figures 1 and 2', '10 s'),
+    'lovasz-decision': Entry(lovasz_decision.reproduce, 'Lovász-Softmax, section 4.3', '3 min'),
     'lovasz-synthetic': Entry(lovasz_synthetic.reproduce, 'Lovász-Softmax, figure 3', '10 s'),
     'lovasz-prox': Entry(lovasz_prox.reproduce, 'Lovász-Softmax, appendix C', '10 s'),
+    'promised-recall': Entry(promised_recall.reproduce, 'decisions at prediction', '2 min'),
     's-classifiers': Entry(s_classifiers.reproduce, 'S-measures, section 6', '5 min'),
     's-digits': Entry(s_digits.reproduce, 'S-measures, section 4', '1 min'),
     's-sky': Entry(s_sky.reproduce, 'S-measures, section 4', '2 min'),

@@ -97,6 +97,7 @@ def hypergeometric(population: int, ones: int, n: int) -> Distribution:
     return _from_ratios(low, ((ones - j) / (j + 1)).log() + ((n - j) / (zeros - n + j + 1)).log())
 
 
+@cache
 def allowed_misses(n: int, recall: float, confidence: float, n_new: float | None = None) -> int:
     """Return how many of n fitted positives a threshold may miss for its recall on new positives; -1 if none.
 
@@ -124,6 +125,7 @@ def allowed_misses(n: int, recall: float, confidence: float, n_new: float | None
     return found
 
 
+@cache
 def required_mean(n: int, recall: float, confidence: float, n_new: float | None = None) -> float:
     """Return the mean recall of n fitted images from which on that of new images is kept; infinity if there is none.
 

@@ -28,6 +28,7 @@ from mmseg_nondecomp.functional._inputs import (
     in_one_process,
     is_number,
     read_inputs,
+    refuse,
 )
 from mmseg_nondecomp.functional.decisions._batches import RepeatablePairs, check_repeatable, each, half_of_images
 from mmseg_nondecomp.functional.decisions.gain_report import GainReport, split_report
@@ -144,7 +145,7 @@ class ClassOffsets:
             reduce: Sum of an integer tensor over processes; it is called once a pass.
 
         Raises:
-            ValueError: If there is no pixel to count, or an argument is out of range.
+            ValueError: If there is no pixel to count, a logit is NaN, or an argument is out of range.
             TypeError: If the batches can be passed only once.
 
         Example:
@@ -221,14 +222,22 @@ class _Fit:
 
 def _count(fits: list[_Fit], batches: RepeatablePairs, ignore_index: int | None, reduce: Reduce) -> list[list[Counts]]:
     """Return the counts of both halves of the images, for the offsets of each fit."""
-    moves: list[Tensor] = []
-    index, checked = 0, dict[Any, int]()
+    tables: list[Tensor] = []
+    index, first_number, checked = 0, None, dict[Any, int]()
     for logits, target in each(batches):
         inputs = read_inputs(logits, target, None, ignore_index, Reading(), 'logits', checked)
         if inputs.is_soft:
             raise ValueError(f'Parameter `target` should hold class indices. Found shape {tuple(target.shape)}.')
         scores, label = inputs.scores.detach(), inputs.target
+        is_nan = scores.isnan().any(1) & inputs.valid
+        refuse(is_nan.any(), 'Parameter `batches` should hold logits without NaN.')
         n_classes = inputs.n_classes
+        first_number = first_number or n_classes
+        if n_classes != first_number:
+            raise ValueError(
+                'Parameter `batches` should hold logits of one number of channels. '
+                f'Found {first_number} channels and then {n_classes}.'
+            )
         for fit in fits:
             fit.is_binary = n_classes == 1
         if n_classes == 1:  # the class of a single channel has label 1 and index 0
@@ -238,20 +247,31 @@ def _count(fits: list[_Fit], batches: RepeatablePairs, ignore_index: int | None,
             parts = scores[0].t().unsqueeze(2), label[0].unsqueeze(1), inputs.valid[0].unsqueeze(1)
         half = half_of_images(index, len(parts[0]), reduce, scores.device)
         index += len(half)
-        new = [_moves(*parts, half, fit.offsets) for fit in fits]
-        moves = [a + b for a, b in zip(moves, new, strict=True)] if moves else new
-    total = reduce(torch.stack(moves)).cpu()
+        tables = tables or [_empty_table(scores) for _ in fits]
+        for table, fit in zip(tables, fits, strict=True):
+            _add_pixels(table, *parts, half, fit.offsets)
+    total = reduce(torch.stack(tables)).cpu()
     if total.sum() == 0:
         raise ValueError('Parameter `batches` should hold a pixel that is not ignored. Found none.')
     return [[_of_table(half) for half in table] for table in total]
 
 
-def _moves(scores: Tensor, label: Tensor, valid: Tensor, half: Tensor, offsets: Tensor | None) -> Tensor:
-    """Count the pixels of scores [N, C, P] for each half of the images, int64 of shape [2, C, C T 3 + 1].
+def _empty_table(scores: Tensor) -> Tensor:
+    """Return a table of zeros for the pixels of scores [N, C, P], int64 of shape [2, C, C T 3 + 1].
 
-    The rows are those of `Counts.moves`, flattened; the last column is `Counts.true`.
+    There is one for each half of the images. The rows are those of `Counts.moves`, flattened; the last column is
+    `Counts.true`.
     """
     n_classes = scores.shape[1]
+    width = n_classes * (2 * REACH + 1) * 3 + 1
+    return torch.zeros(2, n_classes, width, dtype=torch.int64, device=scores.device)
+
+
+def _add_pixels(
+    table: Tensor, scores: Tensor, label: Tensor, valid: Tensor, half: Tensor, offsets: Tensor | None
+) -> None:
+    """Count the pixels of scores [N, C, P] in a table, for images of the given halves [N]."""
+    n_classes, width = table.shape[1:]
     if offsets is not None:
         scores = scores + offsets.to(scores).view(1, -1, 1)
     highest, first = scores.max(1, keepdim=True)
@@ -259,14 +279,11 @@ def _moves(scores: Tensor, label: Tensor, valid: Tensor, half: Tensor, offsets: 
     first, highest = first.squeeze(1), highest.squeeze(1)
     steps = ((highest - second_highest) / STEP).nan_to_num(2 * REACH).clamp(0, 2 * REACH).long()
     kind = torch.where(label == first, 0, torch.where(label == second, 1, 2))
-    width = n_classes * (2 * REACH + 1) * 3 + 1
-    table = torch.zeros(2 * n_classes * width, dtype=torch.int64, device=scores.device)
     row = half.unsqueeze(1) * n_classes
     place = (row + first) * width + (second * (2 * REACH + 1) + steps) * 3 + kind
     truth = (row + label.clamp(max=n_classes - 1)) * width + width - 1
     for index in (place, truth):
-        table.index_add_(0, index.flatten(), valid.flatten().long())
-    return table.view(2, n_classes, width)
+        table.view(-1).index_add_(0, index.flatten(), valid.flatten().long())
 
 
 def _of_table(table: Tensor) -> Counts:

@@ -25,8 +25,11 @@ def write_decision(decision: Decision, path: str | Path) -> None:
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f'.{path.name}.new')
-    temporary.write_text(text + '\n', encoding='utf-8')
-    temporary.replace(path)
+    try:
+        temporary.write_text(text + '\n', encoding='utf-8')
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def read_decision(path: str | Path) -> Decision:
@@ -36,10 +39,9 @@ def read_decision(path: str | Path) -> Decision:
         FileNotFoundError: If there is no file.
         ValueError: If the file does not hold a decision.
     """
-    text = Path(path).read_text(encoding='utf-8')
     try:
-        content = json.loads(text)
+        content = json.loads(Path(path).read_text(encoding='utf-8'))
         kind = KINDS[content['type']]
         return kind.from_state(content['state'])
-    except (ValueError, TypeError, KeyError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         raise ValueError(f'The file {str(path)!r} should hold a decision of tools/fit_decision.py: {error}') from error

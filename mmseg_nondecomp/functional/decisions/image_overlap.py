@@ -10,6 +10,7 @@ from mmseg_nondecomp.functional._averaging import jaccard_counts
 from mmseg_nondecomp.functional._inputs import (
     Reading,
     Reduce,
+    check_absent,
     check_number,
     in_one_process,
     read_inputs,
@@ -54,8 +55,9 @@ class ImageOverlap:
     ) -> None:
         check_number('temperature', temperature, '(0, inf)')
         self.goal = goal_of(measure, expectation, zero_division, min_probability)
-        self.measure, self.temperature, self.min_probability = measure, temperature, min_probability
-        self.zero_division, self.expectation = zero_division, expectation
+        self.measure, self.expectation = measure, expectation
+        self.temperature, self.zero_division = float(temperature), float(zero_division)
+        self.min_probability = float(min_probability)
         self.report: GainReport | None = None
 
     def __repr__(self) -> str:
@@ -105,34 +107,37 @@ class ImageOverlap:
             measure: ``'iou'`` or ``'dice'``.
             ignore_index: Label to leave out.
             reduce: Sum of a tensor over processes; it is called once a pass.
-            settings: Other arguments of the constructor.
+            settings: Other arguments of the constructor. With a ``temperature``, none is fitted.
 
         Example:
             >>> logits = torch.tensor([[[2.0, -0.4, -0.4, -2.0, -2.0]]])
             >>> ImageOverlap.fit([(logits, torch.tensor([[1, 1, 0, 0, 0]]))]).temperature < 1
             True
         """
-        temperature = Temperature.fit(batches, ignore_index, reduce=reduce).value
-        decision = cls(measure, temperature, **settings)
+        check_absent('ImageOverlap.fit chooses the limit', settings, ('min_probability',))
+        if 'temperature' not in settings:
+            settings['temperature'] = Temperature.fit(batches, ignore_index, reduce=reduce).value
+        decision = cls(measure, **settings)
         values = decision._measured(batches, ignore_index, reduce)
-        number, before, by_limit = values[:, 0], values[:, 1], values[:, 2:]
-        best = int(by_limit.sum(0).argmax())
-        chosen_on = by_limit.argmax(1)
-        held_out = by_limit[0, chosen_on[1]] + by_limit[1, chosen_on[0]]
-        decision.min_probability = LIMITS[best]
-        sums = torch.stack([before.sum(), by_limit.sum(0)[best], held_out]) / number.sum()
-        decision.report = GainReport(*sums.tolist())
+        # Column 0 is the measure before, column i + 1 that with limit i.
+        best, even, odd = (int(_mean(part)[1:].argmax()) + 1 for part in (values.sum(1), *values.unbind(1)))
+        decision.min_probability = LIMITS[best - 1]
+        crossed = values[:, 0, odd] + values[:, 1, even]
+        report = torch.stack([values[:, :, 0].sum(1), values[:, :, best].sum(1), crossed], 1)
+        decision.report = GainReport(*_mean(report).tolist())
         return decision
 
     def _measured(self, batches: RepeatablePairs, ignore_index: int | None, reduce: Reduce) -> Tensor:
-        """Return, for each half of the images, their number and sums of their measure [2, 2 + limits].
+        """Return the sum of the measure over the images of each half, and their number, of shape [2, 2, 1 + limits].
 
         The measure is that of the most probable classes, and of the decisions with each limit.
         """
-        sums = torch.zeros(2, 2 + len(LIMITS), dtype=torch.float64)
+        sums: Any = 0
         index, checked = 0, dict[Any, int]()
         for logits, target in each(batches):
             inputs = read_inputs(logits, target, None, ignore_index, Reading(), 'logits', checked)
+            if inputs.is_soft:
+                raise ValueError(f'Parameter `target` should hold class indices. Found shape {tuple(target.shape)}.')
             if len(inputs.shape) == 1:
                 raise ValueError(f'Parameter `logits` should be of images, [N, C, *]. Found {tuple(logits.shape)}.')
             probs = class_probabilities(logits.detach(), self.temperature)
@@ -144,14 +149,18 @@ class ImageOverlap:
             values = torch.stack(
                 [self._measure_of(jaccard_counts(m, inputs.target, inputs.mass, n_classes)) for m in maps]
             )
-            half = half_of_images(index, len(logits), reduce, sums.device)
+            half = half_of_images(index, len(logits), reduce, logits.device)
             index += len(logits)
-            counted = ~values.isnan().any(0)
-            row = torch.cat([counted.unsqueeze(0), values.nan_to_num(0) * counted]).double().cpu()
-            sums.index_add_(0, half, row.t())
-        return reduce(sums)
+            rows = torch.stack([values.nan_to_num(0), (~values.isnan()).double()])  # [2, 1 + limits, N]
+            sums = sums + torch.stack([(rows * (half == parity)).sum(2) for parity in (0, 1)], 1)
+        return reduce(sums).cpu()
 
     def _measure_of(self, counts: Tensor) -> Tensor:
         """Return the mean measure of the classes that are true or decided, [N], from intersections and unions."""
         hits, union = counts.double().unbind(1)
         return (hits / union if self.measure == 'iou' else 2 * hits / (hits + union)).nanmean(1)
+
+
+def _mean(sums: Tensor) -> Tensor:
+    """Return means from sums and numbers [2, ...]; 0 where nothing counts."""
+    return sums[0] / sums[1].clamp(min=1)

@@ -18,7 +18,7 @@ Each kernel is normalised symmetrically, :math:`\hat{k}_{ij} = k_{ij} / \sqrt{d_
 :math:`d_i = \sum_j k_{ij}`. Mean-field inference approximates the distribution :math:`\propto e^{-E(x)}` by independent
 marginals :math:`Q_i`. It starts from :math:`Q = p` and repeats, for all pixels at once,
 
-.. math:: Q_i(l) \propto p_i(l) \exp\Big(\sum_j k_{ij}\, Q_j(l)\Big).
+.. math:: Q_i(l) \propto p_i(l) \exp\left(\sum_j k_{ij}\, Q_j(l)\right).
 
 The sums over :math:`j` include :math:`j = i`, as in the code of the authors. A pixel with few similar ones thus becomes
 more certain; a sum over :math:`j \neq i`, as printed in the paper, would leave it as it is.
