@@ -15,7 +15,16 @@ CONFIGS = configs_of(PAGES, ('mmseg', 'mmdet'))
 VALUES = re.compile(r'^\|.*\| *value *\|\n\|[-|]+\|\n((?:\|.*\|\n)+)', re.MULTILINE)
 PUBLIC = [
     f'mmseg_nondecomp{name}'
-    for name in ('', '.functional', '.functional.decisions', '.metrics', '.metrics.functional', '.transforms', '.datasets', '.heads')
+    for name in (
+        '',
+        '.functional',
+        '.functional.decisions',
+        '.metrics',
+        '.metrics.functional',
+        '.transforms',
+        '.datasets',
+        '.heads',
+    )
 ]
 
 
