@@ -10,3 +10,4 @@ log_processor = dict(by_epoch=False)
 log_level = 'INFO'
 load_from = None
 resume = False
+tta_model = None

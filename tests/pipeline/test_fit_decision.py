@@ -153,7 +153,7 @@ def test_views_are_decided(model, views, tool, untrained, tmp_path):
     config.write_text(
         f'_base_ = {str(ROOT / CONFIG)!r}\n{VIEWS}\n'
         f'model = dict(type={model!r}, segmentor="EncoderDecoder", decision={decision})\n'
-        f'tta_model = dict(type={views!r})\n'
+        f'tta_model = dict(_delete_=True, type={views!r})\n'
     )
     tool('test.py', config, path, '--work-dir', tmp_path, '--out', tmp_path / 'maps', '--tta')
     maps = [np.array(Image.open(file)) for file in sorted((tmp_path / 'maps').glob('*.png'))]
