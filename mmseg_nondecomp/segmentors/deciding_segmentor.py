@@ -67,6 +67,12 @@ class DecidingSegmentor:
         super().__init__(*args, **{**arguments_of(segmentor), **kwargs})
         self.decision = None if decision is None else _decision_of(decision)
         self.is_deciding = True
+        values, n_channels = getattr(self.decision, 'values', None), getattr(self, 'out_channels', None)
+        if values is not None and n_channels is not None and len(values) != n_channels:
+            raise ValueError(
+                f'Parameter `decision` should have a value for each of the {n_channels} channels of the model. '
+                f'Found {len(values)}: {self.decision}.'
+            )
 
     def predict(self, inputs: Tensor, data_samples: Sequence[Any] | None = None) -> Sequence[Any]:
         """Return the samples with scores and the decided maps of images [N, C, H, W]."""

@@ -492,3 +492,8 @@ def test_views_of_another_model_are_refused():
     built = MODELS.build(dict(type='mmseg_nondecomp.DecidingTTAModel', module=deciding(settings(), None)))
     assert isinstance(built.module, DecidingSegmentor)
     assert type(copy.deepcopy(built)) is type(built)
+
+
+def test_a_decision_for_another_number_of_classes_is_refused_when_the_model_is_built():
+    with pytest.raises(ValueError, match=r'`decision` should have a value for each of the 4 channels.*Found 3'):
+        build(ConfigDict(settings(), type='DecidingSegmentor', decision=dict(type='ClassOffsets', values=[0.0] * 3)))
