@@ -20,7 +20,7 @@ from scipy.optimize import minimize
 
 ROOT = Path(__file__).parents[2]
 NAMES = ['lovasz-synthetic', 'lovasz-prox']
-PAPERS = ['loss max-pooling', 'Lovász-Softmax', 'S-measures', 'direct loss', 'smooth top-k']
+PAPERS = ['loss max-pooling', 'Lovász-Softmax', 'S-measures', 'direct loss', 'smooth top-k', 'beyond the papers']
 
 
 @pytest.fixture(scope='module')

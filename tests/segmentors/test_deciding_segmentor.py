@@ -398,9 +398,8 @@ def test_wrong_decisions():
         build(deciding(settings(), dict(type='Offsets')))
     with pytest.raises(TypeError, match='values'):
         build(deciding(settings(), dict(type='ClassOffsets', values='abc')))
-    model = build(deciding(settings(), dict(type='ClassOffsets', values=[0.0] * 3)))
-    with pytest.raises(ValueError, match='as there are 3 offsets'), torch.no_grad():
-        model.predict(draw(1, 3, 48, 64))
+    with pytest.raises(ValueError, match=r'`decision` should have a value for each of the 4 channels.*Found 3'):
+        build(deciding(settings(), dict(type='ClassOffsets', values=[0.0] * 3)))
 
 
 # Test-time augmentation
@@ -492,8 +491,3 @@ def test_views_of_another_model_are_refused():
     built = MODELS.build(dict(type='mmseg_nondecomp.DecidingTTAModel', module=deciding(settings(), None)))
     assert isinstance(built.module, DecidingSegmentor)
     assert type(copy.deepcopy(built)) is type(built)
-
-
-def test_a_decision_for_another_number_of_classes_is_refused_when_the_model_is_built():
-    with pytest.raises(ValueError, match=r'`decision` should have a value for each of the 4 channels.*Found 3'):
-        build(ConfigDict(settings(), type='DecidingSegmentor', decision=dict(type='ClassOffsets', values=[0.0] * 3)))

@@ -47,7 +47,7 @@ class Entry:
 
 
 REPRODUCTIONS = {
-    'decisions': Entry(decisions.reproduce, 'decisions at prediction', '6 min'),
+    'decisions': Entry(decisions.reproduce, 'beyond the papers, decisions', '6 min'),
     'direct-linear': Entry(direct_loss.linear, 'direct loss, figure 4', '1.5 min', 'Linear, clean.'),
     'direct-linear-noise': Entry(direct_loss.linear_noise, 'direct loss, figure 5', '1.5 min', 'Linear, noisy.'),
     'direct-speed': Entry(direct_speed.reproduce, 'direct loss, section 3', '45 s'),
@@ -59,7 +59,7 @@ REPRODUCTIONS = {
     'lovasz-decision': Entry(lovasz_decision.reproduce, 'Lovász-Softmax, section 4.3', '3 min'),
     'lovasz-synthetic': Entry(lovasz_synthetic.reproduce, 'Lovász-Softmax, figure 3', '10 s'),
     'lovasz-prox': Entry(lovasz_prox.reproduce, 'Lovász-Softmax, appendix C', '10 s'),
-    'promised-recall': Entry(promised_recall.reproduce, 'decisions at prediction', '2 min'),
+    'promised-recall': Entry(promised_recall.reproduce, 'beyond the papers, decisions', '2 min'),
     's-classifiers': Entry(s_classifiers.reproduce, 'S-measures, section 6', '5 min'),
     's-digits': Entry(s_digits.reproduce, 'S-measures, section 4', '1 min'),
     's-sky': Entry(s_sky.reproduce, 'S-measures, section 4', '2 min'),

@@ -142,6 +142,6 @@ def draw(runs: list[dict[str, Any]]) -> Figure:
         ticks.append(f'{loss.split(",")[0]}: {way}')
     axis.set_yticks(range(len(ticks)), ticks)
     axis.invert_yaxis()
-    axis.set_xlabel(f'mIoU of batches of {SIZE} images, mean over {N_BATCHES} batches, one dot per seed (%)')
+    axis.set_xlabel(f'mean mIoU of {N_BATCHES} batches of {SIZE} images (%)')
     axis.grid(alpha=0.3, axis='x')
     return figure

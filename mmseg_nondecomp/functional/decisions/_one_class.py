@@ -28,7 +28,11 @@ def decide_one_class(probs: Tensor, goal: Goal, bins: int | None) -> Tensor:
 
     NaN is decided as 0.
     """
-    probs = probs.nan_to_num(0).clamp_(max=1)
+    rows = max(1, BLOCK // max(1, probs.shape[1]))
+    return torch.cat([_decide(block.nan_to_num(0).clamp_(max=1), goal, bins) for block in probs.split(rows)])
+
+
+def _decide(probs: Tensor, goal: Goal, bins: int | None) -> Tensor:
     if bins is None:
         ordered, order = probs.double().sort(stable=True, dim=1, descending=True)
         best = best_number(ordered, torch.ones_like(ordered), goal)

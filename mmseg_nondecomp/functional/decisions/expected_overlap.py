@@ -15,10 +15,12 @@ from mmseg_nondecomp.functional._inputs import (
     check_probabilities,
     check_tensor,
 )
-from mmseg_nondecomp.functional.decisions._coordinate_ascent import PARTS, decide_classes
+from mmseg_nondecomp.functional.decisions._coordinate_ascent import decide_classes
 from mmseg_nondecomp.functional.decisions._expectations import EXPECTATIONS, MEASURES, Goal
 from mmseg_nondecomp.functional.decisions._one_class import decide_one_class
 from mmseg_nondecomp.functional.decisions._single_pixels import decide_pixel_by_pixel
+
+FEW = 64  # number of pixels up to which they are decided one by one
 
 
 @torch.no_grad()
@@ -107,7 +109,7 @@ def decide_with_limits(
         empty = torch.zeros(n_limits, *shape, dtype=torch.bool, device=flat.device)
         return empty if mode == 'multilabel' else torch.zeros_like(empty[:, :, 0], dtype=torch.int64)
     if mode == 'multiclass':
-        one_by_one = bins is None or flat.shape[2] <= PARTS
+        one_by_one = bins is None or flat.shape[2] <= FEW
         decide = decide_pixel_by_pixel if one_by_one else decide_classes
         return decide(flat.repeat(n_limits, 1, 1) if n_limits > 1 else flat, goal, lowest).view(
             -1, len(probs), *shape[2:]
