@@ -99,6 +99,8 @@ def _highest(scores: Tensor) -> Tensor:
 
 def _decided_sums(part: Tensor, label: Tensor) -> Tensor:
     """Return the first three of `Sums`, of shape [3, N, C]."""
-    own = part.gather(1, label.unsqueeze(1)).flatten(1).double()
-    values = torch.stack([torch.ones_like(own), own, own * (1 - own)])
+    own = part.gather(1, label.unsqueeze(1)).flatten(1)
+    values = torch.ones(3, *own.shape, dtype=torch.float64, device=own.device)
+    values[1].copy_(own)
+    torch.addcmul(values[1], values[1], values[1], value=-1, out=values[2])
     return values.new_zeros(3, *part.shape[:2]).scatter_add_(2, label.flatten(1).expand_as(values), values)
