@@ -23,7 +23,6 @@ from mmseg_nondecomp.functional.decisions._single_pixels import decide_pixel_by_
 FEW = 64  # number of pixels up to which they are decided one by one
 
 
-@torch.no_grad()
 def decide_overlap(
     probs: Tensor,
     measure: str = 'iou',
@@ -97,6 +96,7 @@ def goal_of(measure: str, expectation: str, zero_division: float, min_probabilit
     return Goal(measure, expectation, float(zero_division))
 
 
+@torch.no_grad()
 def decide_with_limits(
     probs: Tensor, goal: Goal, limits: Sequence[float], mode: str, bins: int | None = 1024
 ) -> Tensor:
