@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from mmengine.structures import PixelData
 from torch import Tensor
 
 from mmseg_nondecomp.functional.decisions import (
@@ -79,7 +78,7 @@ class DecidingSegmentor:
         samples = super().predict(inputs, data_samples)  # type: ignore[misc]
         for image, sample in zip(inputs, samples, strict=True):
             if getattr(self.decision, 'needs_image', False):
-                sample.set_field(PixelData(data=self._levels(image, sample)), 'image', dtype=PixelData)
+                sample.set_data({'image': type(sample.seg_logits)(data=self._levels(image, sample))})
             if self.is_deciding:
                 self.decide(sample)
         return samples
@@ -147,9 +146,9 @@ class DecidingTTAModel:
             scores = torch.stack([view.seg_logits.data for view in views])
             is_single = scores.shape[1] == 1  # a single channel is a probability already
             mean = (scores if is_single else scores.softmax(1)).mean(0)
-            sample.seg_logits = PixelData(data=mean if is_single else mean.log())
+            sample.seg_logits = type(sample.seg_logits)(data=mean if is_single else mean.log())
             if 'image' in views[0]:
-                sample.set_field(views[0].image, 'image', dtype=PixelData)
+                sample.set_data({'image': views[0].image})
             self.module.decide(sample)
         return merged
 
