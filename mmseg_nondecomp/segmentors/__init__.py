@@ -1,4 +1,4 @@
-"""Models of MMSegmentation with another prediction. Importing it needs MMEngine."""
+"""Models of MMSegmentation with another prediction."""
 
 from mmseg_nondecomp.segmentors.deciding_segmentor import DecidingSegmentor, DecidingTTAModel
 from mmseg_nondecomp.segmentors.tiled_segmentor import TiledSegmentor

@@ -35,7 +35,7 @@ class ClassReport(NamedTuple):
 
 
 class Criterion(NamedTuple):
-    """What thresholds were fitted for: a promised recall or precision, or the best F-measure."""
+    """Purpose of fitted thresholds: a promised recall or precision, or the best F-measure."""
 
     measure: str  # one of `MEASURES`
     value: float  # promised value, or beta of the F-measure
