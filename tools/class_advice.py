@@ -18,12 +18,6 @@ MOST_REPEATS = 10
 """Maximum factor by which equibatch may repeat the images of the rarest class, compared with uniform sampling."""
 IMBALANCED = 10
 """Ratio of pixels above which a loss with equal class weights is suggested."""
-COVERAGE = 0.95
-"""Share of the classes that the set of the Lovász loss should contain."""
-MOST_BATCHES = 32
-"""Maximum number of batches in that set; older predictions are too different from the present ones."""
-LOVASZ_WEIGHT = 3
-"""Weight of the Lovász loss added to cross-entropy, without a memory; see configs/long_tail_shapes/README.md."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +61,7 @@ def advise(index: ClassIndex, stats: dict[str, Any], cfg: Config, batch_size: in
     crop = find_crop(cfg.train_dataloader.dataset) if stats['unit'] == 'pixels' else None
     seen = sightings(index, crop)
     sampler, shown = advise_sampler(names, seen, crop, cfg, stats)
-    losses = [*advise_lovasz(stats, shown, batch_size, cfg), *advise_max_pooling(stats, cfg)]
+    losses = [*advise_mean_iou(stats, shown, batch_size, cfg), *advise_max_pooling(stats, cfg)]
     if not losses and stats['unit'] == 'pixels':
         ratio = stats['imbalance']['items']
         why = f'The most frequent class has {number(ratio)} times the pixels of the rarest one, less than {IMBALANCED}'
@@ -155,39 +149,21 @@ def in_all_images(stats: dict[str, Any]) -> str:
     )
 
 
-def advise_lovasz(stats: dict[str, Any], shown: np.ndarray, batch_size: int, cfg: Config) -> list[Advice]:
-    """Suggest Lovász-Softmax with a memory that contains nearly all classes."""
+def advise_mean_iou(stats: dict[str, Any], shown: np.ndarray, batch_size: int, cfg: Config) -> list[Advice]:
+    """Suggest the loss for mean IoU if classes are imbalanced."""
     ratio = stats['imbalance']['items']
     if stats['unit'] != 'pixels' or ratio < IMBALANCED:
         return []
-    expected, batches = expected_classes(shown, batch_size), batches_until_covered(shown, batch_size)
+    expected = expected_classes(shown, batch_size)
     why = (
         f'The most frequent class has {number(ratio)} times the pixels of the rarest one, and both count equally in '
-        f'the mIoU (suggested from {IMBALANCED} times on). A batch of {batch_size}, sampled as above, is expected to '
-        f'contain {expected:.1f} of {len(shown)} classes'
+        f'the mIoU (suggested from {IMBALANCED} times on). The loss is cross-entropy and the Lovász loss, in '
+        'proportions that follow the training. It averages over the classes of a batch: one of '
+        f'{batch_size}, sampled as above, is expected to contain {expected:.1f} of {len(shown)}.'
     )
-    memory = batches - 1 if batches <= MOST_BATCHES else 0
-    coverage = f'{100 * COVERAGE:g} %'
-    needed = f'{coverage} of them take {batches} batches'
-    if batches == 1:
-        why += f', at least {coverage}: no memory is needed.'
-    elif memory:
-        why += (
-            f'; {needed}: the present one and `memory={memory}`. The weight is {LOVASZ_WEIGHT} (of the recipe in '
-            f'configs/long_tail_shapes) times {batches}, since the memory divides gradients by {batches}.'
-        )
-    else:
-        why += (
-            f'; {needed}, too many for a memory (limit: {MOST_BATCHES}), which would contain outdated predictions. '
-            'Larger batches help.'
-        )
-    loss: dict[str, Any] = dict(type='LovaszSoftmaxLoss')
-    if memory:
-        loss['memory'] = memory
-    loss['loss_weight'] = float(LOVASZ_WEIGHT * (memory + 1))
-    lines = loss_lines([cross_entropy(cfg), loss], cfg)
-    numbers = {'imbalance': ratio, 'batch_size': batch_size, 'expected_classes': expected, 'batches': batches}
-    return [Advice('Loss: LovaszSoftmaxLoss added to cross-entropy', why, lines, numbers)]
+    lines = loss_lines([dict(type='MetricLoss', measure='miou')], cfg)
+    numbers = {'imbalance': ratio, 'batch_size': batch_size, 'expected_classes': expected}
+    return [Advice('Loss: MetricLoss for the mean IoU', why, lines, numbers)]
 
 
 def advise_max_pooling(stats: dict[str, Any], cfg: Config) -> list[Advice]:
@@ -211,18 +187,6 @@ def advise_max_pooling(stats: dict[str, Any], cfg: Config) -> list[Advice]:
 def expected_classes(shown: np.ndarray, n_draws: int) -> float:
     """Return the expected number of classes in a number of draws."""
     return float((1 - (1 - shown) ** n_draws).sum())
-
-
-def batches_until_covered(shown: np.ndarray, batch_size: int) -> int:
-    """Return the number of batches that are expected to contain nearly all classes."""
-    low, high = 0, 1
-    while expected_classes(shown, high * batch_size) < COVERAGE * len(shown):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        is_covered = expected_classes(shown, middle * batch_size) >= COVERAGE * len(shown)
-        low, high = (low, middle) if is_covered else (middle, high)
-    return high
 
 
 def find_crop(dataset: dict[str, Any], wrappers: tuple[str, ...] = ()) -> Crop | None:
@@ -285,16 +249,6 @@ def loss_lines(losses: list[dict[str, Any]], cfg: Config) -> str:
     if isinstance(head, dict) and 'loss_decode' in head:
         return '\n'.join([*lines, 'model = dict(decode_head=dict(loss_decode=losses))'])
     return '\n'.join(['# for the `loss_decode` of a decode head', *lines])
-
-
-def cross_entropy(cfg: Config) -> dict[str, Any]:
-    """Return the cross-entropy of the config, or the stock one."""
-    head = (cfg.get('model') or {}).get('decode_head')
-    losses = head.get('loss_decode') if isinstance(head, dict) else None
-    for loss in losses if isinstance(losses, list) else [losses]:
-        if loss and str(loss['type']).rpartition('.')[2] == 'CrossEntropyLoss':
-            return plain_dict(loss)
-    return dict(type='CrossEntropyLoss', use_sigmoid=False, loss_weight=1.0)
 
 
 def plain_dict(value: Any) -> Any:

@@ -38,19 +38,24 @@ class Choice(NamedTuple):
     loss: type[RegisteredLoss]
     settings: dict[str, Any]
     factor: float
-    cross_entropy: float
+    cross_entropy: float | str
     because: str
 
 
-LOVASZ = 'it is the tightest convex surrogate of 1 - IoU; beside it, cross-entropy gives a gradient at every pixel'
+RISING = 'rising'
+"""Factor of cross-entropy that grows with the measure during training."""
+LOVASZ = (
+    'it is the tightest convex surrogate of 1 - IoU; cross-entropy gives a gradient at every pixel, and its factor '
+    'rises with the IoU, since from the start it would suppress rare classes'
+)
 DICE = 'it is one minus the soft Dice coefficient; cross-entropy has a gradient at every pixel'
 ONE_CLASS = 'together they had the highest IoU of one class against the rest in docs/choosing.md'
 RATES = 'dual ascent needs no class weights; outside MMEngine, call `step()` after each optimizer step'
 HALVES = dict(alpha=0.5, beta=0.5)
 CHOICES = {
-    'miou': Choice(LovaszSoftmaxLoss, {}, 3.0, 1.0, LOVASZ),
-    'image_miou': Choice(LovaszSoftmaxLoss, dict(scope='image'), 3.0, 1.0, LOVASZ),
-    'class_miou': Choice(LovaszSoftmaxLoss, dict(scope='class'), 3.0, 1.0, LOVASZ),
+    'miou': Choice(LovaszSoftmaxLoss, {}, 3.0, RISING, LOVASZ),
+    'image_miou': Choice(LovaszSoftmaxLoss, dict(scope='image'), 3.0, RISING, LOVASZ),
+    'class_miou': Choice(LovaszSoftmaxLoss, dict(scope='class'), 3.0, RISING, LOVASZ),
     'dice': Choice(SoftIoULoss, HALVES, 1.0, 1.0, DICE),
     'image_dice': Choice(SoftIoULoss, dict(scope='image', **HALVES), 1.0, 1.0, DICE),
     'class_dice': Choice(SoftIoULoss, dict(scope='class', **HALVES), 1.0, 1.0, DICE),

@@ -1,9 +1,14 @@
 """The recommended loss for a measure, by its name."""
 
+from collections.abc import Sequence
 from typing import Any
 
+from torch import Tensor
+
 from mmseg_nondecomp.functional._inputs import check_number
-from mmseg_nondecomp.losses._recommended import CrossEntropy, choose
+from mmseg_nondecomp.losses._base import log_scalar
+from mmseg_nondecomp.losses._jaccard import JaccardLoss
+from mmseg_nondecomp.losses._recommended import RISING, CrossEntropy, choose
 from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
 from mmseg_nondecomp.losses.sum_of_losses import SumOfLosses
 from mmseg_nondecomp.registry import MODELS
@@ -11,15 +16,27 @@ from mmseg_nondecomp.registry import MODELS
 
 @MODELS.register_module()
 class MetricLoss(SumOfLosses):
-    """The loss that docs/choosing.md recommends for a measure, with cross-entropy beside it where that is better.
+    r"""The loss that docs/choosing.md recommends for a measure, with cross-entropy beside it where that is better.
 
     ``print`` shows the losses that were chosen, and the reason.
+
+    For IoU of several classes the loss is :math:`3 L + r\,\mathrm{CE}`, with the Lovász-Softmax loss :math:`L`. The
+    factor of cross-entropy rises with the soft mean IoU of the mini-batch, :math:`1 - L`. It is 0 up to the mean IoU
+    :math:`1 / C` of predicting one of :math:`C` classes everywhere, and 1 at a mean IoU of 1:
+
+    .. math::
+        r = \max\left(0, \frac{(1 - L) - 1 / C}{1 - 1 / C}\right)
+
+    No gradient passes through :math:`r`. With a constant factor, cross-entropy first learns the frequencies of the
+    classes. The probabilities of rare classes are then close to 0, where the softmax passes on little of the gradient
+    of :math:`L`. No setting depends on the data or on the length of the training.
 
     Args:
         measure: ``'miou'`` or ``'dice'``, also of images (``'image_miou'``) and with a mean over images for each class
             (``'class_miou'``); ``'f_beta'``, ``'precision_at_recall'``, ``'recall_at_precision'``, ``'auc_roc'``,
             ``'auc_pr'``, ``'ap'``, ``'top5'`` for any k, or ``'accuracy'``. Usual other names are accepted.
-        cross_entropy: The factor of cross-entropy; by default the recommended one, 0 for none.
+        cross_entropy: The factor of cross-entropy: a number, 0 for none, or ``'rising'`` for :math:`r`, with the
+            loss of the measure as :math:`L`. By default the recommended one.
         mode: How calls are read: see `SetLoss`. With ``'binary'``, IoU has the loss of Dice.
         ignore_index: The label that removes an item from the set, unless the call has one.
         loss_weight: The factor of the sum in the objective.
@@ -31,7 +48,7 @@ class MetricLoss(SumOfLosses):
         >>> criterion = metric_loss('mIoU', ignore_index=255)
         >>> logits, label = torch.zeros(2, 4, 8, 8, requires_grad=True), torch.zeros(2, 8, 8, dtype=torch.long)
         >>> criterion(logits, label)
-        tensor(3.6363, grad_fn=<MulBackward0>)
+        tensor(2.2500, grad_fn=<MulBackward0>)
 
         In an MMSegmentation config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::
 
@@ -44,7 +61,7 @@ class MetricLoss(SumOfLosses):
         self,
         measure: str,
         *,
-        cross_entropy: float | None = None,
+        cross_entropy: float | str | None = None,
         mode: str | None = None,
         ignore_index: int | None = None,
         loss_weight: float = 1.0,
@@ -56,15 +73,29 @@ class MetricLoss(SumOfLosses):
             cross_entropy = choice.cross_entropy
         elif choice.loss is CrossEntropy:
             raise ValueError(f'Parameter `cross_entropy` should be None for {measure!r}. Found {cross_entropy!r}.')
-        check_number('cross_entropy', cross_entropy, '[0, inf)')
+        rises = cross_entropy == RISING and issubclass(choice.loss, JaccardLoss)
+        factor: Any = 1.0 if rises else cross_entropy
+        check_number('cross_entropy', factor, '[0, inf)')
         try:
             losses = [choice.loss(mode=mode, loss_weight=choice.factor, **{**choice.settings, **settings})]
         except TypeError as error:
             raise TypeError(f'The loss for {measure!r} is {choice.loss.__name__}. {error}') from error
-        if cross_entropy:
-            losses = [CrossEntropy(mode=mode, loss_weight=cross_entropy), *losses]
+        if factor:
+            losses = [CrossEntropy(mode=mode, loss_weight=factor), *losses]
         super().__init__(losses, ignore_index, loss_weight, loss_name)
-        self.measure, self.because = measure, choice.because
+        self.measure, self.because, self.rises = measure, choice.because, rises
+
+    def total(self, values: Sequence[Tensor], pred: Tensor) -> Tensor:
+        """Add up the values, with the present factor of cross-entropy if it rises."""
+        if not self.rises:
+            return super().total(values, pred)
+        cross_entropy, loss = values
+        measured: Any = self.losses[1]
+        index = 1 - loss.detach().sum() / measured.loss_weight  # the terms of items add up to the loss
+        one_class = 0 if measured.one_vs_rest or pred.shape[1] == 1 else 1 / pred.shape[1]
+        factor = ((index - one_class) / (1 - one_class)).clamp(min=0)
+        log_scalar(f'{self.loss_name}_factor_ce', factor)
+        return factor * cross_entropy + loss
 
     def step(self) -> None:
         """Update the multipliers of S-measures after an optimizer step outside MMEngine; other losses have none."""
@@ -74,7 +105,9 @@ class MetricLoss(SumOfLosses):
 
     def extra_repr(self) -> str:
         """Return the choice and its reason."""
-        parts = ' + '.join(f'{loss.loss_weight:g} * {type(loss).__name__}' for loss in self.losses)
+        factors = [f'{loss.loss_weight:g}' for loss in self.losses]
+        factors = [RISING, *factors[1:]] if self.rises else factors
+        parts = ' + '.join(f'{a} * {type(loss).__name__}' for a, loss in zip(factors, self.losses, strict=True))
         return f'{self.measure!r}: {parts}, because {self.because}'
 
 

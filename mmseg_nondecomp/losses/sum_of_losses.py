@@ -57,4 +57,8 @@ class SumOfLosses(RegisteredLoss):
         values = [loss(*args, **kwargs) for loss in self.losses]
         for loss, value in zip(self.losses, values, strict=True):
             log_scalar(f'{self.loss_name}_{getattr(loss, "loss_name", type(loss).__name__)}', value.mean())
-        return self.loss_weight * sum(values)
+        return self.loss_weight * self.total(values, args[0] if args else kwargs['pred'])
+
+    def total(self, values: Sequence[Tensor], pred: Tensor) -> Tensor:
+        """Add up the values of the losses for a prediction."""
+        return sum(values[1:], values[0])

@@ -46,6 +46,11 @@ def maps(n_classes=5, ignore_index=None):
     return logits, labels
 
 
+def rising(measure, parts, one_class=1 / 5):
+    """Return the factor of cross-entropy: for IoU its part above the IoU of one class everywhere, else 1."""
+    return max(0, 1 - parts[0].item() / 3 - one_class) / (1 - one_class) if measure.endswith('miou') else 1
+
+
 def same(found, expected, scores):
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(*(torch.autograd.grad(value, scores)[0] for value in (found, expected)))
@@ -57,7 +62,7 @@ def test_measures_of_decisions_have_cross_entropy_beside_them(measure, ignore_in
     logits, labels = maps(5, ignore_index)
     found = metric_loss(measure, ignore_index=ignore_index)(logits, labels)
     parts = [factor * kind(**args)(logits, labels, ignore_index=-100) for factor, kind, args in EXPECTED[measure]]
-    same(found, F.cross_entropy(logits, labels, ignore_index=-100) + sum(parts), logits)
+    same(found, rising(measure, parts) * F.cross_entropy(logits, labels, ignore_index=-100) + sum(parts), logits)
 
 
 @pytest.mark.parametrize('measure', EXPECTED)
@@ -70,7 +75,8 @@ def test_one_channel_and_several_labels_are_decisions_of_their_own(measure):
     several = (torch.rand(logits.shape, generator=torch.Generator().manual_seed(1)) < 0.3).long()
     expected = F.binary_cross_entropy_with_logits(logits, several.float())
     parts = [factor * kind(mode='multilabel', **args)(logits, several) for factor, kind, args in EXPECTED[measure]]
-    same(metric_loss(measure, mode='multilabel')(logits, several), expected + sum(parts), logits)
+    expected = rising(measure, parts, 0) * expected + sum(parts)
+    same(metric_loss(measure, mode='multilabel')(logits, several), expected, logits)
 
 
 @pytest.mark.parametrize('measure', ALONE)
@@ -112,6 +118,44 @@ def test_cross_entropy_and_the_settings_of_the_loss_can_be_changed():
     same(both(logits, labels), expected, logits)
 
 
+def test_cross_entropy_enters_as_the_iou_rises():
+    """The factor is 0 where all pixels have one class, and 1 where all are right."""
+    labels = torch.arange(4).repeat_interleave(16).view(1, 8, 8)
+    decided = labels.clone()
+    decided[labels == 3] = 0
+    for predicted, factor in ((labels, 1), (decided, (2.5 / 4 - 1 / 4) / (3 / 4)), (torch.zeros_like(labels), 0)):
+        logits = (40.0 * F.one_hot(predicted, 4)).movedim(-1, 1).requires_grad_()
+        constant = factor * F.cross_entropy(logits, labels) + metric_loss('miou', cross_entropy=0)(logits, labels)
+        same(metric_loss('miou')(logits, labels), constant, logits)
+
+
+def test_cross_entropy_is_left_out_while_one_class_is_nearly_everything():
+    """With a constant factor, cross-entropy has most of the gradient; with the rising one, none."""
+    labels = torch.zeros(1, 32, 32, dtype=torch.long)
+    labels[:, :4, :8] = 1
+    logits = torch.stack([torch.full((1, 32, 32), 3.4), torch.zeros(1, 32, 32)], 1).requires_grad_()
+    alone = metric_loss('miou', cross_entropy=0)(logits, labels)
+    same(metric_loss('miou')(logits, labels), alone, logits)
+
+
+def test_a_constant_factor_takes_the_place_of_the_rising_one():
+    logits, labels = maps()
+    logits = (logits + 2 * F.one_hot(labels, 5).movedim(-1, 1)).detach().requires_grad_()
+    expected = 0.5 * F.cross_entropy(logits, labels) + 3 * LovaszSoftmaxLoss()(logits, labels)
+    same(metric_loss('miou', cross_entropy=0.5)(logits, labels), expected, logits)
+    dice = SoftIoULoss(**DICE)(logits, labels)
+    expected = (0.8 - dice.item()) / 0.8 * F.cross_entropy(logits, labels) + dice
+    same(metric_loss('dice', cross_entropy='rising')(logits, labels), expected, logits)
+
+
+def test_terms_of_items_add_up_with_the_same_factor():
+    logits, labels = maps()
+    found = metric_loss('miou')
+    terms = found(logits, labels, reduction_override='none')
+    assert terms.shape == labels.shape
+    torch.testing.assert_close(terms.sum(), found(logits, labels))
+
+
 def test_cross_entropy_has_the_set_of_a_scope():
     logits, labels = maps()
     labels[0, :4] = 255
@@ -124,7 +168,7 @@ def test_the_choice_and_its_reason_are_printed():
     text = repr(metric_loss('top3'))
     assert "'top3': 1 * SmoothTopKLoss, because confusions within the k cost little" in text
     assert 'SmoothTopKLoss(k=3' in text
-    assert "'miou': 1 * CrossEntropy + 3 * LovaszSoftmaxLoss, because" in repr(metric_loss('miou'))
+    assert "'miou': rising * CrossEntropy + 3 * LovaszSoftmaxLoss, because" in repr(metric_loss('miou'))
 
 
 def test_step_moves_the_multipliers_and_is_allowed_everywhere():
@@ -146,6 +190,8 @@ def test_step_moves_the_multipliers_and_is_allowed_everywhere():
         (dict(measure=5), TypeError, '`measure` should be the name of a measure.* Found 5'),
         (dict(measure='precision_at_recall'), ValueError, '`target` should be a number'),
         (dict(measure='miou', cross_entropy=-1), ValueError, '`cross_entropy` should be'),
+        (dict(measure='miou', cross_entropy='growing'), TypeError, '`cross_entropy` should be'),
+        (dict(measure='top5', cross_entropy='rising'), TypeError, '`cross_entropy` should be'),
         (dict(measure='miou', per_image=True), TypeError, "Instead of `per_image`: `scope='image'`"),
         (dict(measure='miou', mode='binary', memory=8), TypeError, "loss for 'miou' is SoftIoULoss. .*`memory`"),
         (dict(measure='accuracy', cross_entropy=0), ValueError, "`cross_entropy` should be None for 'accuracy'"),

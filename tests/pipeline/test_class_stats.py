@@ -164,23 +164,13 @@ def test_the_sampler_lines_draw_crops_that_hold_the_class(numbers, shapes, scene
         assert (labels == index.cls).any()
 
 
-def test_the_loss_lines_build_with_the_memory_that_the_text_names(numbers, tmp_path):
+def test_the_loss_lines_build(numbers, tmp_path):
     base = tmp_path / CONFIG.name
     base.write_text(f'_base_ = [{str(CONFIG)!r}]\n')
-    for name, kinds in (
-        ('LovaszSoftmaxLoss', ['CrossEntropyLoss', 'LovaszSoftmaxLoss']),
-        ('LossMaxPooling', ['LossMaxPooling']),
-    ):
-        item = advice(numbers, name)
-        head = MODELS.build(config_with(numbers, item, base).model).decode_head
-        losses = list(head.loss_decode) if len(kinds) > 1 else [head.loss_decode[0]]
-        assert [type(loss).__name__ for loss in losses] == kinds
-    lovasz = advice(numbers, 'LovaszSoftmaxLoss')
-    batches = lovasz['numbers']['batches']
-    assert 1 < batches < 32
-    assert f'memory={batches - 1},' in lovasz['lines'], 'the present batch is one of them'
-    assert f'loss_weight={3.0 * batches}' in lovasz['lines']
-    assert advice(numbers, 'LossMaxPooling')['lines'].count('p=1.3, ratio=0.25') == 1
+    for name in ('MetricLoss', 'LossMaxPooling'):
+        head = MODELS.build(config_with(numbers, advice(numbers, name), base).model).decode_head
+        assert [type(loss).__name__ for loss in head.loss_decode] == [name]
+    assert head.loss_decode[0].p == 1.3
 
 
 def test_the_shares_of_equibatch_are_those_of_its_turns(numbers, label_maps):
@@ -229,26 +219,13 @@ def test_a_crop_as_large_as_the_image_shows_its_classes(index):
     assert (small.in_crop_equi >= 1 / len(small.in_crop) - 1e-12).all(), 'a class has its turn, and is in the crop then'
 
 
-@pytest.mark.parametrize('batch_size', [1, 4, 16])
-def test_so_many_batches_cover_the_classes_and_one_less_does_not(batch_size):
-    shown = np.array([1, 0.5, 0.5, 0.05, 0.01])
-    batches = rules.batches_until_covered(shown, batch_size)
-
-    def expected(n_batches):
-        return sum(1 - (1 - share) ** (n_batches * batch_size) for share in shown)
-
-    assert rules.expected_classes(shown, batch_size) == pytest.approx(expected(1))
-    assert expected(batches) >= 0.95 * len(shown) > expected(batches - 1)
-
-
-def test_the_batch_size_decides_about_the_memory(main, config_of):
+def test_the_expected_classes_are_those_of_the_batch_size(main, config_of):
+    shown = np.array([1, 0.5, 0.05])
+    assert rules.expected_classes(shown, 4) == pytest.approx(sum(1 - (1 - share) ** 4 for share in shown))
     config = config_of(tailed_maps())
-    small = advice(main(config), 'LovaszSoftmaxLoss')['numbers']
-    large = advice(main(config, '--batch-size', 64), 'LovaszSoftmaxLoss')
+    small, large = (advice(main(config, *given), 'MetricLoss')['numbers'] for given in ((), ('--batch-size', 64)))
     assert small['batch_size'] == 2
-    assert small['batches'] > 1 == large['numbers']['batches']
-    assert 'no memory is needed' in large['why']
-    assert 'memory=' not in large['lines']
+    assert small['expected_classes'] < large['expected_classes']
 
 
 def test_balanced_classes_get_no_suggestion(main, config_of, capsys):
