@@ -51,6 +51,22 @@ def averages_over_sets(of_classes: ClassLosses, classes: Classes) -> ClassLosses
     return ClassLosses(means, present.any(0, keepdim=True), non_empty.any().view(1))
 
 
+def share_above_one_class(of_classes: ClassLosses, exclusive: bool) -> Tensor:
+    """Return how far the mean index of the present classes is on the way from one class everywhere to no error.
+
+    The index of a class is one minus its loss. If classes exclude each other and one of the k in a set is predicted
+    everywhere, the indices add up to at most 1: the share is (sum - 1) / (k - 1), at least 0. Else it is their mean,
+    and 1 if no class is present. Sets are added up. No gradient is recorded.
+    """
+    losses, present, _ = of_classes
+    index = (1 - losses.detach()).masked_fill(~present, 0).sum()
+    n_present = present.sum()
+    if not exclusive:
+        return torch.where(n_present > 0, index / n_present.clamp(min=1), 1.0)
+    n_sets = present.any(1).sum()
+    return ((index - n_sets) / (n_present - n_sets).clamp(min=1)).clamp(min=0)
+
+
 def _weighted(of_classes: ClassLosses, classes: Classes, class_weight: Tensor | None) -> tuple[Tensor, Tensor]:
     """Return the part of each class in the average of its set, [R, C], and whether a set has any, bool [R, 1]."""
     losses, present, non_empty = of_classes

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from mmseg_nondecomp._utils.versions import is_compiling
+from mmseg_nondecomp.functional._averaging import ClassLosses
 from mmseg_nondecomp.functional._inputs import (
     MODES,
     Inputs,
@@ -45,6 +46,7 @@ class Value(NamedTuple):
 
     loss: Tensor  # a scalar
     statistics: Any = None  # intermediate results for `RegisteredLoss.observe` and `RegisteredLoss.measures`
+    of_classes: ClassLosses | None = None  # losses of the classes that the loss averages
 
 
 class RegisteredLoss(nn.Module):
@@ -122,6 +124,19 @@ class RegisteredLoss(nn.Module):
                 it cannot be a class.
             **kwargs: Arguments that a head passes to losses of other kinds.
         """
+        return self.evaluate(pred, target, weight, avg_factor, reduction_override, ignore_index, **kwargs).loss
+
+    def evaluate(
+        self,
+        pred: Tensor,
+        target: Tensor,
+        weight: Tensor | None = None,
+        avg_factor: float | None = None,
+        reduction_override: str | None = None,
+        ignore_index: int | None = None,
+        **kwargs: Any,
+    ) -> Value:
+        """Compute what `forward` returns, with the intermediate results of the loss."""
         self._check_reduction(reduction_override)
         reading = self.reading(pred, target, weight, avg_factor)
         inputs = self.read(pred, target, weight, ignore_index, reading)
@@ -129,13 +144,13 @@ class RegisteredLoss(nn.Module):
             warnings.warn(
                 f'{type(self).__name__} expects logits, and all scores look like probabilities: they are in [0, 1]. '
                 'Pass the scores from before the softmax or the sigmoid.',
-                stacklevel=4,
+                stacklevel=5,
             )
         if reduction_override == 'none':
             terms = self.loss_weight * self.terms(inputs).view(inputs.shape)
             if self.use_sigmoid and pred.dim() == 2 and is_box_head(pred, weight, avg_factor):
                 terms = (terms / pred.shape[1]).unsqueeze(1).expand_as(pred)  # as MMDetection's own losses
-            return terms
+            return Value(terms)
         observes = self.training and torch.is_grad_enabled()
         if observes:
             self.tick()
@@ -146,7 +161,7 @@ class RegisteredLoss(nn.Module):
         if observes:
             self.observe(inputs, value.statistics)
         log_measures(self, self.measures, inputs, value.statistics)
-        return self.loss_weight * value.loss
+        return value._replace(loss=self.loss_weight * value.loss)
 
     def read(
         self,

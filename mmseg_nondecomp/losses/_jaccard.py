@@ -57,7 +57,7 @@ class JaccardLoss(SetLoss):
         losses, statistics = self.class_losses(inputs, self.activation(inputs))
         if each_set:
             return Value(set_averages(losses, self.classes, self.class_weight), statistics)
-        return Value(self.average(losses), statistics)
+        return Value(self.average(losses), statistics, losses)
 
     def average(self, losses: ClassLosses) -> Tensor:
         """Average over the classes of each set and over the sets, or over the sets first."""

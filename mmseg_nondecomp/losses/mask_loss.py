@@ -78,8 +78,9 @@ class MaskLoss(RegisteredLoss):
         target = target if self.loss.takes_shares or not target.is_floating_point() else target > 0.5
         ignore_index = self.ignore_index if ignore_index is None else ignore_index
         inputs = read_inputs(pred, target, None, ignore_index, Reading('binary'), checked=self._checked)
-        losses, statistics = self.loss.value(inputs, each_set=True)
-        log_measures(self, self.loss.measures, inputs, statistics)
+        value = self.loss.value(inputs, each_set=True)
+        log_measures(self, self.loss.measures, inputs, value.statistics)
+        losses = value.loss
         losses = self.loss_weight * self.loss.loss_weight * (losses if weight is None else losses * weight)
         if reduction_override == 'none':
             return losses

@@ -1,10 +1,11 @@
 """The recommended loss for a measure, by its name."""
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
+import torch
 from torch import Tensor
 
+from mmseg_nondecomp.functional._averaging import share_above_one_class
 from mmseg_nondecomp.functional._inputs import check_number
 from mmseg_nondecomp.losses._base import log_scalar
 from mmseg_nondecomp.losses._jaccard import JaccardLoss
@@ -20,12 +21,13 @@ class MetricLoss(SumOfLosses):
 
     ``print`` shows the losses that were chosen, and the reason.
 
-    For IoU of several classes the loss is :math:`3 L + r\,\mathrm{CE}`, with the Lovász-Softmax loss :math:`L`. The
-    factor of cross-entropy rises with the soft mean IoU of the mini-batch, :math:`1 - L`. It is 0 up to the mean IoU
-    :math:`1 / C` of predicting one of :math:`C` classes everywhere, and 1 at a mean IoU of 1:
+    For IoU of several classes the loss is :math:`3 L + r\,\mathrm{CE}`. The Lovász-Softmax loss :math:`L` is the mean
+    of :math:`L_c` over the :math:`k` classes in the mini-batch. The factor of cross-entropy rises with the soft IoU of
+    the classes, :math:`1 - L_c`. It is 0 while one class is predicted everywhere, as the sum is then at most 1, and it
+    is 1 without errors:
 
     .. math::
-        r = \max\left(0, \frac{(1 - L) - 1 / C}{1 - 1 / C}\right)
+        r = \max\left(0, \frac{\sum_c (1 - L_c) - 1}{k - 1}\right)
 
     No gradient passes through :math:`r`. With a constant factor, cross-entropy first learns the frequencies of the
     classes. The probabilities of rare classes are then close to 0, where the softmax passes on little of the gradient
@@ -36,7 +38,7 @@ class MetricLoss(SumOfLosses):
             (``'class_miou'``); ``'f_beta'``, ``'precision_at_recall'``, ``'recall_at_precision'``, ``'auc_roc'``,
             ``'auc_pr'``, ``'ap'``, ``'top5'`` for any k, or ``'accuracy'``. Usual other names are accepted.
         cross_entropy: The factor of cross-entropy: a number, 0 for none, or ``'rising'`` for :math:`r`, with the
-            loss of the measure as :math:`L`. By default the recommended one.
+            losses of the measure as :math:`L_c`. By default the recommended one.
         mode: How calls are read: see `SetLoss`. With ``'binary'``, IoU has the loss of Dice.
         ignore_index: The label that removes an item from the set, unless the call has one.
         loss_weight: The factor of the sum in the objective.
@@ -85,17 +87,20 @@ class MetricLoss(SumOfLosses):
         super().__init__(losses, ignore_index, loss_weight, loss_name)
         self.measure, self.because, self.rises = measure, choice.because, rises
 
-    def total(self, values: Sequence[Tensor], pred: Tensor) -> Tensor:
-        """Add up the values, with the present factor of cross-entropy if it rises."""
+    def values(self, *args: Any, **kwargs: Any) -> list[Tensor]:
+        """Return the value of each loss, with the present factor of cross-entropy if it rises."""
         if not self.rises:
-            return super().total(values, pred)
-        cross_entropy, loss = values
-        measured: Any = self.losses[1]
-        index = 1 - loss.detach().sum() / measured.loss_weight  # the terms of items add up to the loss
-        one_class = 0 if measured.one_vs_rest or pred.shape[1] == 1 else 1 / pred.shape[1]
-        factor = ((index - one_class) / (1 - one_class)).clamp(min=0)
+            return super().values(*args, **kwargs)
+        cross_entropy, measured = self.losses[0], cast(Any, self.losses[1])
+        value = measured.evaluate(*args, **kwargs)
+        of_classes = value.of_classes
+        if of_classes is None:  # of the terms of items
+            with torch.no_grad():
+                of_classes = measured.evaluate(*args, **{**kwargs, 'reduction_override': None}).of_classes
+        are_exclusive = not measured.one_vs_rest and of_classes.losses.shape[1] > 1
+        factor = share_above_one_class(of_classes, are_exclusive)
         log_scalar(f'{self.loss_name}_factor_ce', factor)
-        return factor * cross_entropy + loss
+        return [factor * cross_entropy(*args, **kwargs), value.loss]
 
     def step(self) -> None:
         """Update the multipliers of S-measures after an optimizer step outside MMEngine; other losses have none."""

@@ -54,11 +54,11 @@ class SumOfLosses(RegisteredLoss):
         """Call each loss and return the sum of their values."""
         if self.ignore_index is not None and kwargs.get('ignore_index') is None:
             kwargs['ignore_index'] = self.ignore_index
-        values = [loss(*args, **kwargs) for loss in self.losses]
+        values = self.values(*args, **kwargs)
         for loss, value in zip(self.losses, values, strict=True):
             log_scalar(f'{self.loss_name}_{getattr(loss, "loss_name", type(loss).__name__)}', value.mean())
-        return self.loss_weight * self.total(values, args[0] if args else kwargs['pred'])
+        return self.loss_weight * sum(values[1:], values[0])
 
-    def total(self, values: Sequence[Tensor], pred: Tensor) -> Tensor:
-        """Add up the values of the losses for a prediction."""
-        return sum(values[1:], values[0])
+    def values(self, *args: Any, **kwargs: Any) -> list[Tensor]:
+        """Return the value of each loss."""
+        return [loss(*args, **kwargs) for loss in self.losses]

@@ -46,9 +46,14 @@ def maps(n_classes=5, ignore_index=None):
     return logits, labels
 
 
-def rising(measure, parts, one_class=1 / 5):
-    """Return the factor of cross-entropy: for IoU its part above the IoU of one class everywhere, else 1."""
-    return max(0, 1 - parts[0].item() / 3 - one_class) / (1 - one_class) if measure.endswith('miou') else 1
+def rising(logits, labels, several=False):
+    """Return the factor of cross-entropy for IoU, from the loss of each class alone."""
+    present = [
+        c for c in range(logits.shape[1]) if ((labels[:, c] if several else labels) == (1 if several else c)).any()
+    ]
+    mode = 'multilabel' if several else 'multiclass'
+    index = [1 - LovaszSoftmaxLoss([c], mode=mode)(logits, labels, ignore_index=-100).item() for c in present]
+    return sum(index) / len(index) if several else max(0, (sum(index) - 1) / (len(index) - 1))
 
 
 def same(found, expected, scores):
@@ -56,18 +61,20 @@ def same(found, expected, scores):
     torch.testing.assert_close(*(torch.autograd.grad(value, scores)[0] for value in (found, expected)))
 
 
-@pytest.mark.parametrize('measure', EXPECTED)
+@pytest.mark.parametrize('measure', sorted({*EXPECTED} - {'image_miou', 'class_miou'}))
 @pytest.mark.parametrize('ignore_index', [None, -100])
 def test_measures_of_decisions_have_cross_entropy_beside_them(measure, ignore_index):
     logits, labels = maps(5, ignore_index)
     found = metric_loss(measure, ignore_index=ignore_index)(logits, labels)
     parts = [factor * kind(**args)(logits, labels, ignore_index=-100) for factor, kind, args in EXPECTED[measure]]
-    same(found, rising(measure, parts) * F.cross_entropy(logits, labels, ignore_index=-100) + sum(parts), logits)
+    factor = rising(logits, labels) if measure == 'miou' else 1
+    same(found, factor * F.cross_entropy(logits, labels, ignore_index=-100) + sum(parts), logits)
 
 
 @pytest.mark.parametrize('measure', EXPECTED)
 def test_one_channel_and_several_labels_are_decisions_of_their_own(measure):
     logits, labels = maps(1)
+    measure = measure.replace('image_miou', 'image_dice').replace('class_miou', 'class_dice')
     expected = F.binary_cross_entropy_with_logits(logits[:, 0], labels.float())
     parts = [factor * kind(**args)(logits, labels) for factor, kind, args in EXPECTED[measure.replace('miou', 'dice')]]
     same(metric_loss(measure, mode='binary')(logits, labels), expected + sum(parts), logits)
@@ -75,7 +82,7 @@ def test_one_channel_and_several_labels_are_decisions_of_their_own(measure):
     several = (torch.rand(logits.shape, generator=torch.Generator().manual_seed(1)) < 0.3).long()
     expected = F.binary_cross_entropy_with_logits(logits, several.float())
     parts = [factor * kind(mode='multilabel', **args)(logits, several) for factor, kind, args in EXPECTED[measure]]
-    expected = rising(measure, parts, 0) * expected + sum(parts)
+    expected = (rising(logits, several, True) if measure == 'miou' else 1) * expected + sum(parts)
     same(metric_loss(measure, mode='multilabel')(logits, several), expected, logits)
 
 
@@ -125,8 +132,29 @@ def test_cross_entropy_enters_as_the_iou_rises():
     decided[labels == 3] = 0
     for predicted, factor in ((labels, 1), (decided, (2.5 / 4 - 1 / 4) / (3 / 4)), (torch.zeros_like(labels), 0)):
         logits = (40.0 * F.one_hot(predicted, 4)).movedim(-1, 1).requires_grad_()
-        constant = factor * F.cross_entropy(logits, labels) + metric_loss('miou', cross_entropy=0)(logits, labels)
-        same(metric_loss('miou')(logits, labels), constant, logits)
+        for measure in ('miou', 'image_miou', 'class_miou'):
+            alone = metric_loss(measure, cross_entropy=0)(logits, labels)
+            same(metric_loss(measure)(logits, labels), factor * F.cross_entropy(logits, labels) + alone, logits)
+
+
+def test_the_factor_is_that_of_all_sets_together():
+    """Two images: without errors in three classes, and one class of two everywhere."""
+    labels = torch.stack([torch.arange(3).repeat_interleave(12).view(6, 6), torch.arange(36).view(6, 6) // 18])
+    logits = 40.0 * F.one_hot(torch.stack([labels[0], torch.zeros(6, 6, dtype=torch.long)]), 3).movedim(-1, 1)
+    expected = (3 + 1 / 2 - 2) / (3 + 2 - 2) * F.cross_entropy(logits, labels)
+    alone = metric_loss('image_miou', cross_entropy=0)(logits, labels)
+    torch.testing.assert_close(metric_loss('image_miou')(logits, labels), expected + alone)
+
+
+def test_batches_of_one_class_and_without_objects():
+    logits, labels = torch.randn(2, 3, 4, 4, generator=torch.Generator().manual_seed(0)), torch.zeros(2, 4, 4).long()
+    alone = metric_loss('miou', cross_entropy=0)
+    torch.testing.assert_close(metric_loss('miou')(logits, labels), alone(logits, labels))
+    one = logits[:, :1]  # a sigmoid: without an object, only cross-entropy has a gradient
+    expected = F.binary_cross_entropy_with_logits(one[:, 0], labels.float())
+    torch.testing.assert_close(metric_loss('miou')(one, labels), expected)
+    for nothing in (metric_loss('miou')(logits, labels + 255), metric_loss('miou')(logits[:0], labels[:0])):
+        assert nothing.item() == 0
 
 
 def test_cross_entropy_is_left_out_while_one_class_is_nearly_everything():
@@ -144,7 +172,7 @@ def test_a_constant_factor_takes_the_place_of_the_rising_one():
     expected = 0.5 * F.cross_entropy(logits, labels) + 3 * LovaszSoftmaxLoss()(logits, labels)
     same(metric_loss('miou', cross_entropy=0.5)(logits, labels), expected, logits)
     dice = SoftIoULoss(**DICE)(logits, labels)
-    expected = (0.8 - dice.item()) / 0.8 * F.cross_entropy(logits, labels) + dice
+    expected = (5 * (1 - dice.item()) - 1) / 4 * F.cross_entropy(logits, labels) + dice
     same(metric_loss('dice', cross_entropy='rising')(logits, labels), expected, logits)
 
 
