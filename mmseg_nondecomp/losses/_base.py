@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from mmseg_nondecomp._utils.versions import is_compiling
-from mmseg_nondecomp.functional._averaging import ClassLosses
 from mmseg_nondecomp.functional._inputs import (
     MODES,
     Inputs,
@@ -46,7 +45,7 @@ class Value(NamedTuple):
 
     loss: Tensor  # a scalar
     statistics: Any = None  # intermediate results for `RegisteredLoss.observe` and `RegisteredLoss.measures`
-    of_classes: ClassLosses | None = None  # losses of the classes that the loss averages
+    of_classes: Any = None  # `ClassLosses` that the loss averages
 
 
 class RegisteredLoss(nn.Module):

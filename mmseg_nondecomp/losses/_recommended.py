@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from mmseg_nondecomp.losses._base import RegisteredLoss
+from mmseg_nondecomp.losses._rising import RISING
 from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
 from mmseg_nondecomp.losses.loss_max_pooling import LossMaxPooling
 from mmseg_nondecomp.losses.lovasz_softmax_loss import LovaszSoftmaxLoss
@@ -42,8 +43,6 @@ class Choice(NamedTuple):
     because: str
 
 
-RISING = 'rising'
-"""Factor of cross-entropy that grows with the measure during training."""
 LOVASZ = (
     'it is the tightest convex surrogate of 1 - IoU; cross-entropy gives a gradient at every pixel, and its factor '
     'rises with the IoU, since from the start it would suppress rare classes'

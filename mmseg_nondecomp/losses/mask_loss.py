@@ -80,8 +80,7 @@ class MaskLoss(RegisteredLoss):
         inputs = read_inputs(pred, target, None, ignore_index, Reading('binary'), checked=self._checked)
         value = self.loss.value(inputs, each_set=True)
         log_measures(self, self.loss.measures, inputs, value.statistics)
-        losses = value.loss
-        losses = self.loss_weight * self.loss.loss_weight * (losses if weight is None else losses * weight)
+        losses = self.loss_weight * self.loss.loss_weight * (value.loss if weight is None else value.loss * weight)
         if reduction_override == 'none':
             return losses
         total = losses.sum()

@@ -1,44 +1,31 @@
 """The recommended loss for a measure, by its name."""
 
-from typing import Any, cast
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from mmseg_nondecomp.functional._averaging import share_above_one_class
 from mmseg_nondecomp.functional._inputs import check_number
-from mmseg_nondecomp.losses._base import log_scalar
 from mmseg_nondecomp.losses._jaccard import JaccardLoss
-from mmseg_nondecomp.losses._recommended import RISING, CrossEntropy, choose
+from mmseg_nondecomp.losses._recommended import CrossEntropy, choose
+from mmseg_nondecomp.losses._rising import RISING, RisingSum
 from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
-from mmseg_nondecomp.losses.sum_of_losses import SumOfLosses
 from mmseg_nondecomp.registry import MODELS
 
 
 @MODELS.register_module()
-class MetricLoss(SumOfLosses):
-    r"""The loss that docs/choosing.md recommends for a measure, with cross-entropy beside it where that is better.
+class MetricLoss(RisingSum):
+    r"""The loss that docs/choosing.md recommends for a measure; ``print`` shows it, and the reason.
 
-    ``print`` shows the losses that were chosen, and the reason.
-
-    For IoU of several classes the loss is :math:`3 L + r\,\mathrm{CE}`. The Lovász-Softmax loss :math:`L` is the mean
-    of :math:`L_c` over the :math:`k` classes in the mini-batch. The factor of cross-entropy rises with the soft IoU of
-    the classes, :math:`1 - L_c`. It is 0 while one class is predicted everywhere, as the sum is then at most 1, and it
-    is 1 without errors:
+    For IoU of several classes it is :math:`3 L + r\,\mathrm{CE}`, with the mean :math:`L` of the Lovász-Softmax losses
+    :math:`L_c` of the :math:`k` classes in the mini-batch. The factor of cross-entropy rises with their soft IoU. It is
+    0 while one class is predicted everywhere, and 1 without errors; no gradient passes through it:
 
     .. math::
         r = \max\left(0, \frac{\sum_c (1 - L_c) - 1}{k - 1}\right)
-
-    No gradient passes through :math:`r`. With a constant factor, cross-entropy first learns the frequencies of the
-    classes. The probabilities of rare classes are then close to 0, where the softmax passes on little of the gradient
-    of :math:`L`. No setting depends on the data or on the length of the training.
 
     Args:
         measure: ``'miou'`` or ``'dice'``, also of images (``'image_miou'``) and with a mean over images for each class
             (``'class_miou'``); ``'f_beta'``, ``'precision_at_recall'``, ``'recall_at_precision'``, ``'auc_roc'``,
             ``'auc_pr'``, ``'ap'``, ``'top5'`` for any k, or ``'accuracy'``. Usual other names are accepted.
-        cross_entropy: The factor of cross-entropy: a number, 0 for none, or ``'rising'`` for :math:`r`, with the
-            losses of the measure as :math:`L_c`. By default the recommended one.
+        cross_entropy: The factor of cross-entropy, ``'rising'`` for :math:`r`; by default the recommended one.
         mode: How calls are read: see `SetLoss`. With ``'binary'``, IoU has the loss of Dice.
         ignore_index: The label that removes an item from the set, unless the call has one.
         loss_weight: The factor of the sum in the objective.
@@ -87,21 +74,6 @@ class MetricLoss(SumOfLosses):
         super().__init__(losses, ignore_index, loss_weight, loss_name)
         self.measure, self.because, self.rises = measure, choice.because, rises
 
-    def values(self, *args: Any, **kwargs: Any) -> list[Tensor]:
-        """Return the value of each loss, with the present factor of cross-entropy if it rises."""
-        if not self.rises:
-            return super().values(*args, **kwargs)
-        cross_entropy, measured = self.losses[0], cast(Any, self.losses[1])
-        value = measured.evaluate(*args, **kwargs)
-        of_classes = value.of_classes
-        if of_classes is None:  # of the terms of items
-            with torch.no_grad():
-                of_classes = measured.evaluate(*args, **{**kwargs, 'reduction_override': None}).of_classes
-        are_exclusive = not measured.one_vs_rest and of_classes.losses.shape[1] > 1
-        factor = share_above_one_class(of_classes, are_exclusive)
-        log_scalar(f'{self.loss_name}_factor_ce', factor)
-        return [factor * cross_entropy(*args, **kwargs), value.loss]
-
     def step(self) -> None:
         """Update the multipliers of S-measures after an optimizer step outside MMEngine; other losses have none."""
         for loss in self.losses:
@@ -110,10 +82,7 @@ class MetricLoss(SumOfLosses):
 
     def extra_repr(self) -> str:
         """Return the choice and its reason."""
-        factors = [f'{loss.loss_weight:g}' for loss in self.losses]
-        factors = [RISING, *factors[1:]] if self.rises else factors
-        parts = ' + '.join(f'{a} * {type(loss).__name__}' for a, loss in zip(factors, self.losses, strict=True))
-        return f'{self.measure!r}: {parts}, because {self.because}'
+        return f'{self.measure!r}: {self.parts()}, because {self.because}'
 
 
 def metric_loss(measure: str, **options: Any) -> MetricLoss:
