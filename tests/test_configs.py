@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -37,6 +37,7 @@ from mmseg.datasets import PascalVOCDataset
 from mmseg.models import EncoderDecoder
 from mmseg.registry import DATA_SAMPLERS, DATASETS, HOOKS, MODELS, TRANSFORMS
 from mmseg.structures import SegDataSample
+from packaged_data import needs_data_of
 from shipped_configs import CONFIGS as ROOT
 from shipped_configs import differences, each, load, stock
 
@@ -46,9 +47,11 @@ from mmseg_nondecomp.functional import predict_in_tiles
 from mmseg_nondecomp.samplers.sampled_index import SampledIndex
 
 PARTS = sorted(ROOT.glob('_base_/**/*.py'))
-OTHER_TOOLBOXES = ('cifar100', 'coco', 'grouped_shapes', 'imagenet', 'shape_boxes', 'voc_actions', 'voc_detection')
+OTHER_TOOLBOXES = ('aerial_trees', 'cifar100', 'coco', 'grouped_shapes', 'imagenet', 'shape_boxes')
+OTHER_TOOLBOXES += ('voc_actions', 'voc_detection')
 LEAVES = sorted(path for path in ROOT.rglob('*.py') if path not in PARTS and path.parent.name not in OTHER_TOOLBOXES)
 SHAPES = [path for path in LEAVES if path.parent.name == 'long_tail_shapes']
+LAND = [path for path in LEAVES if path.parent.name == 'land_cover']
 PAPER = [path for path in LEAVES if path.parent.name in ('cityscapes', 'pascal_voc12')]
 LMP = [path for path in PAPER if re.search('-(165k|200k)_', path.name)]
 LOVASZ = [path for path in PAPER if '_1xb10-' in path.name]
@@ -61,7 +64,7 @@ SAMPLERS = {'equibatch': 'EquiBatchSampler', 'iou': 'IoUAdaptiveSampler'}
 
 def method(path: Path) -> tuple[str, str]:
     """Return the loss and the sampling in a file name; the sampling is empty for uniform draws."""
-    name = path.name.removeprefix('tiny-unet_').partition('_')[0]
+    name = re.sub('^(tiny-unet|lite0-fpn)_', '', path.name).partition('_')[0]
     loss, _, sampling = name.rpartition('-')
     return (loss, sampling) if sampling in SAMPLERS else (name, '')
 
@@ -74,6 +77,7 @@ def with_method(path: Path, loss: str, sampling: str) -> Path:
     return path.with_name(path.name.replace(old, new))
 
 
+BALANCED_LAND = [path for path in LAND if method(path)[0] == 'imf']
 BASELINES = [path for path in PAPER if method(path)[0] == 'ce']
 SAMPLED = [path for path in LEAVES if method(path)[1]]
 
@@ -90,7 +94,8 @@ def shapes(name: str) -> Config:
 
 def build_head(cfg: Config) -> torch.nn.Module:
     """Build a head with few channels, its loss and its pixel sampler."""
-    return MODELS.build({**cfg, 'in_channels': 4, 'channels': 4})
+    in_channels = [4] * len(cfg.in_channels) if isinstance(cfg.in_channels, list) else 4
+    return MODELS.build({**cfg, 'in_channels': in_channels, 'channels': 4})
 
 
 def samples(label: torch.Tensor) -> list[SegDataSample]:
@@ -123,12 +128,14 @@ def cross_entropies(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
 
 def test_there_are_configs():
     assert len(SHAPES) >= 5
+    assert len(LAND) >= 24
     assert len(LMP) >= 12
     assert len(LOVASZ) >= 12
     assert sorted(LMP + LOVASZ) == PAPER
     assert len(SAMPLED) >= 13
     assert all(any((ROOT / folder).glob('*.py')) for folder in OTHER_TOOLBOXES)
-    assert {path.parent.name for path in SAMPLED} == {'ade20k', 'cityscapes', 'long_tail_shapes', 'pascal_voc12'}
+    folders = {'ade20k', 'cityscapes', 'land_cover', 'long_tail_shapes', 'pascal_voc12'}
+    assert {path.parent.name for path in SAMPLED} == folders
     assert all(with_method(path, *method(path)) == path for path in LEAVES)
 
 
@@ -212,8 +219,8 @@ def test_leaves_import_the_package_if_they_name_its_components(path: Path):
         assert module in imported_with_the_package() or f'{module}.'.startswith(subpackages), f'{name} is in {module}'
 
 
-@each(SHAPES)
-def test_long_tail_shapes_model_takes_a_training_step(path: Path):
+@each(SHAPES + LAND)
+def test_small_model_takes_a_training_step(path: Path):
     cfg = load(path)
     torch.manual_seed(0)
     model = MODELS.build(cfg.model)
@@ -256,44 +263,86 @@ def test_loss_weight_hooks_name_losses_of_the_model_and_never_turn_all_off(path:
             assert any(getattr(loss, 'loss_weight', 0) > 0 for loss in head.modules()), f'from {share}'
 
 
-def test_class_weights_balance_the_median_frequency_of_the_training_set():
+def balanced_median_frequency(labels: Iterable[np.ndarray], n_classes: int) -> list[float]:
+    """Return the weights of D. Eigen and R. Fergus from the labels of all images."""
+    pixels, pixels_of_images_with_it = np.zeros((2, n_classes))
+    for label in labels:
+        count = np.bincount(label.ravel(), minlength=256)[:n_classes]
+        pixels += count
+        pixels_of_images_with_it += count.sum() * (count > 0)
+    frequency = pixels / pixels_of_images_with_it
+    return [float(f'{weight:.3g}') for weight in np.median(frequency) / frequency]
+
+
+def test_class_weights_balance_the_median_frequency_of_long_tail_shapes():
     """A failure shows the weights to write into the config."""
     from mmseg_nondecomp.datasets import CLASSES, draw_scene
     from mmseg_nondecomp.datasets.long_tail_shapes import NUM_IMAGES
 
     cfg = shapes('imf')
     assert cfg.train_dataloader.dataset.keys() <= {'type', 'data_root', 'split', 'pipeline'}
-    pixels, pixels_of_images_with_it = np.zeros((2, len(CLASSES)))
-    for index in range(NUM_IMAGES['train']):
-        count = np.bincount(draw_scene(0, 'train', index).label.ravel(), minlength=256)[: len(CLASSES)]
-        pixels += count
-        pixels_of_images_with_it += count.sum() * (count > 0)
-    frequency = pixels / pixels_of_images_with_it
-    weights = [float(f'{weight:.3g}') for weight in np.median(frequency) / frequency]
+    labels = (draw_scene(0, 'train', index).label for index in range(NUM_IMAGES['train']))
+    weights = balanced_median_frequency(labels, len(CLASSES))
     assert cfg.model.decode_head.loss_decode.class_weight == pytest.approx(weights, rel=0.03), f'found {weights}'
 
 
-def test_imf_ohem_and_the_pixel_sampler_have_the_values_of_their_definitions():
-    cfg = shapes('imf')
-    logits, label = random_batch(16, 32)
-    weight = torch.tensor(cfg.model.decode_head.loss_decode.class_weight)
+@each(BALANCED_LAND)
+def test_class_weights_balance_the_median_frequency_of_land_cover(path: Path):
+    """A failure shows the weights to write into the config."""
+    from mmseg_nondecomp.datasets import _world_map
+
+    needs_data_of(_world_map.IMAGE, _world_map.LABELS)
+    tiles = _world_map.cut_tiles('train', _world_map.read_image(), _world_map.read_labels())
+    weights = balanced_median_frequency((tile.label for tile in tiles), 17)
+    assert load(path).model.decode_head.loss_decode.class_weight == weights, f'found {weights}'
+
+
+@pytest.mark.parametrize('network', ['long_tail_shapes/tiny-unet', 'land_cover/tiny-unet', 'land_cover/lite0-fpn'])
+def test_imf_and_ohem_have_the_values_of_their_definitions(network: str):
+    imf, ohem = (load(next(ROOT.glob(f'{network}_{name}_*.py'))) for name in ('imf', 'ohem'))
+    n_classes = imf.model.decode_head.num_classes
+    logits, label = random_batch(n_classes, 32)
+    weight = torch.tensor(imf.model.decode_head.loss_decode.class_weight)
     valid = label != IGNORED
     expected = (weight[label.where(valid, 0)] * cross_entropies(logits, label))[valid].sum() / label.numel()
-    torch.testing.assert_close(objective(build_head(cfg.model.decode_head), logits, label), expected)
-
+    torch.testing.assert_close(objective(build_head(imf.model.decode_head), logits, label), expected)
     pooled = LossMaxPooling(p=math.inf, class_weight=weight, scope='batch')(logits, label)
     torch.testing.assert_close(pooled * valid.float().mean(), expected)
-    cfg = shapes('ohem')
-    crop = cfg.train_pipeline[2].crop_size
-    assert cfg.model.decode_head.sampler.min_kept == crop[0] * crop[1] // 4
-    logits, label = random_batch(16, crop[0])
+
+    crop = ohem.train_pipeline[2].crop_size
+    assert ohem.model.decode_head.sampler.min_kept == crop[0] * crop[1] // 4
+    logits, label = random_batch(n_classes, crop[0])
     expected = cross_entropies(logits, label).flatten().topk(label.numel() // 4).values.mean()
-    torch.testing.assert_close(objective(build_head(cfg.model.decode_head), logits, label), expected)
+    torch.testing.assert_close(objective(build_head(ohem.model.decode_head), logits, label), expected)
+
+
+def test_pixel_sampler_has_the_value_of_max_pooling():
     logits, label = random_batch(16, 32, ignored=False)
     by_sampler, by_loss = (
         objective(build_head(shapes(name).model.decode_head), logits, label) for name in ('lmp-sampler', 'lmp')
     )
     torch.testing.assert_close(by_sampler, by_loss)
+
+
+@each([path for path in LAND if method(path)[0] == 'focal'])
+def test_focal_loss_is_summed_over_classes_and_averaged_over_pixels_that_are_not_ignored(path: Path):
+    logits, label = random_batch(17, 32)
+    scores = logits.double().movedim(1, -1)[label != IGNORED]
+    is_class = F.one_hot(label[label != IGNORED], 17) > 0
+    of_truth = torch.where(is_class, scores, -scores).sigmoid()
+    expected = -torch.where(is_class, 0.25, 0.75) * (1 - of_truth) ** 2 * of_truth.log()
+    found = objective(build_head(load(path).model.decode_head), logits, label)
+    torch.testing.assert_close(found.double(), expected.sum(1).mean(), rtol=1e-5, atol=0)
+
+
+@each([path for path in LAND if path.name.startswith('lite0-fpn_')])
+def test_both_networks_on_land_cover_change_the_same_for_a_method(path: Path):
+    other = path.with_name(path.name.replace('lite0-fpn_', 'tiny-unet_'))
+    changed, expected = (
+        differences(load(of).to_dict(), load(with_method(of, 'ce', '')).to_dict()) for of in (path, other)
+    )
+    assert changed == expected
+    assert bool(changed) == (method(path) != ('ce', ''))
 
 
 OURS = {

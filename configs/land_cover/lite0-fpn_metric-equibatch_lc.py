@@ -1,0 +1,2 @@
+_base_ = './lite0-fpn_ce-equibatch_lc.py'
+model = dict(decode_head=dict(loss_decode=dict(_delete_=True, type='MetricLoss', measure='miou')))

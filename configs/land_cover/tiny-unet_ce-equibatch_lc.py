@@ -1,0 +1,9 @@
+_base_ = './tiny-unet_ce_lc.py'
+train_pipeline = [
+    dict(type='LoadImageFromFile'),
+    dict(type='LoadAnnotations'),
+    dict(type='RandomCropOnClass', crop_size=(64, 64)),
+    dict(type='RandomFlip', prob=0.5),
+    dict(type='PackSegInputs'),
+]
+train_dataloader = dict(sampler=dict(_delete_=True, type='EquiBatchSampler'), dataset=dict(pipeline=train_pipeline))

@@ -1,0 +1,2 @@
+_base_ = './tiny-unet_ce_lc.py'
+model = dict(decode_head=dict(loss_decode=dict(_delete_=True, type='MetricLoss', measure='miou')))
