@@ -14,9 +14,9 @@ from mmseg_nondecomp.registry import MODELS
 class MetricLoss(RisingSum):
     r"""The loss that docs/choosing.md recommends for a measure; ``print`` shows it, and the reason.
 
-    For IoU of several classes it is :math:`3 L + r\,\mathrm{CE}`, with the mean :math:`L` of the Lovász-Softmax losses
-    :math:`L_c` of the :math:`k` classes in the mini-batch. The factor of cross-entropy rises with their soft IoU. It is
-    0 while one class is predicted everywhere, and 1 without errors; no gradient passes through it:
+    For IoU of several classes it is the mean of :math:`3 L_c - \log(1 - L_c)` over the :math:`k` classes in the
+    mini-batch, with their Lovász-Softmax losses :math:`L_c`, and cross-entropy with a factor that rises with the soft
+    IoU of the classes. It is 0 while one class is predicted everywhere, 1 without errors, and has no gradient:
 
     .. math::
         r = \max\left(0, \frac{\sum_c (1 - L_c) - 1}{k - 1}\right)
@@ -37,7 +37,7 @@ class MetricLoss(RisingSum):
         >>> criterion = metric_loss('mIoU', ignore_index=255)
         >>> logits, label = torch.zeros(2, 4, 8, 8, requires_grad=True), torch.zeros(2, 8, 8, dtype=torch.long)
         >>> criterion(logits, label)
-        tensor(2.2500, grad_fn=<MulBackward0>)
+        tensor(3.6333, grad_fn=<MulBackward0>)
 
         In an MMSegmentation config, with ``custom_imports = dict(imports=['mmseg_nondecomp'])``::
 

@@ -16,6 +16,7 @@ RUNS |= {'load_from_local', '_load_checkpoint', 'read_pickle', 'memmap', 'fromfi
 HARMLESS = ('re.compile', 'torch.compile', 'Config.fromfile')
 """The last runs a config, which is a program."""
 ALLOWED = {
+    ('mmseg_nondecomp/backbones/efficientnet_lite.py', 'torch.load'): '`weights_only` is True, the SHA-256 is checked',
     ('mmseg_nondecomp/checkpoints/_loading.py', 'pickle'): 'the name of an error',
     ('mmseg_nondecomp/checkpoints/_loading.py', 'torch.load'): "`weights_only` is True, torch's switches work",
     ('mmseg_nondecomp/checkpoints/_loading.py', 'load_from_local'): 'is handed to MMEngine',

@@ -1,5 +1,7 @@
 """The recommended losses are those of docs/choosing.md, put together as they are called."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,9 +20,6 @@ from mmseg_nondecomp.registry import HAS_MMENGINE, MODELS
 
 DICE = dict(alpha=0.5, beta=0.5)
 EXPECTED = {
-    'miou': [(3.0, LovaszSoftmaxLoss, {})],
-    'image_miou': [(3.0, LovaszSoftmaxLoss, dict(scope='image'))],
-    'class_miou': [(3.0, LovaszSoftmaxLoss, dict(scope='class'))],
     'dice': [(1.0, SoftIoULoss, DICE)],
     'image_dice': [(1.0, SoftIoULoss, dict(scope='image', **DICE))],
     'class_dice': [(1.0, SoftIoULoss, dict(scope='class', **DICE))],
@@ -46,14 +45,16 @@ def maps(n_classes=5, ignore_index=None):
     return logits, labels
 
 
-def rising(logits, labels, several=False):
-    """Return the factor of cross-entropy for IoU, from the loss of each class alone."""
-    present = [
-        c for c in range(logits.shape[1]) if ((labels[:, c] if several else labels) == (1 if several else c)).any()
-    ]
+def iou_loss(logits, labels, several=False):
+    """Return 3 L - log(1 - 0.999 L) of the present classes, each computed alone, and the factor of cross-entropy."""
+    truth = [labels[:, c] if several else labels == c for c in range(logits.shape[1])]
     mode = 'multilabel' if several else 'multiclass'
-    index = [1 - LovaszSoftmaxLoss([c], mode=mode)(logits, labels, ignore_index=-100).item() for c in present]
-    return sum(index) / len(index) if several else max(0, (sum(index) - 1) / (len(index) - 1))
+    losses = [
+        LovaszSoftmaxLoss([c], mode=mode)(logits, labels, ignore_index=-100) for c, of in enumerate(truth) if of.any()
+    ]
+    index = sum(1 - loss.item() for loss in losses)
+    factor = index / len(losses) if several else max(0, (index - 1) / (len(losses) - 1))
+    return sum(3 * loss - torch.log(1 - 0.999 * loss) for loss in losses) / len(losses), factor
 
 
 def same(found, expected, scores):
@@ -61,29 +62,54 @@ def same(found, expected, scores):
     torch.testing.assert_close(*(torch.autograd.grad(value, scores)[0] for value in (found, expected)))
 
 
-@pytest.mark.parametrize('measure', sorted({*EXPECTED} - {'image_miou', 'class_miou'}))
+@pytest.mark.parametrize('measure', EXPECTED)
 @pytest.mark.parametrize('ignore_index', [None, -100])
 def test_measures_of_decisions_have_cross_entropy_beside_them(measure, ignore_index):
     logits, labels = maps(5, ignore_index)
     found = metric_loss(measure, ignore_index=ignore_index)(logits, labels)
     parts = [factor * kind(**args)(logits, labels, ignore_index=-100) for factor, kind, args in EXPECTED[measure]]
-    factor = rising(logits, labels) if measure == 'miou' else 1
-    same(found, factor * F.cross_entropy(logits, labels, ignore_index=-100) + sum(parts), logits)
+    same(found, F.cross_entropy(logits, labels, ignore_index=-100) + sum(parts), logits)
+
+
+@pytest.mark.parametrize('ignore_index', [None, -100])
+def test_cross_entropy_beside_the_loss_of_iou_has_a_rising_factor(ignore_index):
+    logits, labels = maps(5, ignore_index)
+    logits = (logits + 2 * F.one_hot(labels.clamp(0), 5).movedim(-1, 1)).detach().requires_grad_()
+    loss, factor = iou_loss(logits, labels)
+    assert 0.1 < factor < 0.9
+    expected = loss + factor * F.cross_entropy(logits, labels, ignore_index=-100)
+    same(metric_loss('miou', ignore_index=ignore_index)(logits, labels), expected, logits)
+
+
+def test_measures_of_images_average_their_losses():
+    logits, labels = maps()
+    by_image = [iou_loss(logits[[i]], labels[[i]])[0] for i in range(len(logits))]
+    same(metric_loss('image_miou', cross_entropy=0)(logits, labels), sum(by_image) / len(by_image), logits)
 
 
 @pytest.mark.parametrize('measure', EXPECTED)
 def test_one_channel_and_several_labels_are_decisions_of_their_own(measure):
     logits, labels = maps(1)
-    measure = measure.replace('image_miou', 'image_dice').replace('class_miou', 'class_dice')
-    expected = F.binary_cross_entropy_with_logits(logits[:, 0], labels.float())
-    parts = [factor * kind(**args)(logits, labels) for factor, kind, args in EXPECTED[measure.replace('miou', 'dice')]]
-    same(metric_loss(measure, mode='binary')(logits, labels), expected + sum(parts), logits)
-    logits, _ = maps(5)
-    several = (torch.rand(logits.shape, generator=torch.Generator().manual_seed(1)) < 0.3).long()
+    for name in (measure, measure.replace('dice', 'miou')):
+        expected = F.binary_cross_entropy_with_logits(logits[:, 0], labels.float())
+        parts = [factor * kind(**args)(logits, labels) for factor, kind, args in EXPECTED[measure]]
+        same(metric_loss(name, mode='binary')(logits, labels), expected + sum(parts), logits)
+    logits, several = several_labels()
     expected = F.binary_cross_entropy_with_logits(logits, several.float())
     parts = [factor * kind(mode='multilabel', **args)(logits, several) for factor, kind, args in EXPECTED[measure]]
-    expected = (rising(logits, several, True) if measure == 'miou' else 1) * expected + sum(parts)
-    same(metric_loss(measure, mode='multilabel')(logits, several), expected, logits)
+    same(metric_loss(measure, mode='multilabel')(logits, several), expected + sum(parts), logits)
+
+
+def several_labels():
+    logits, _ = maps(5)
+    return logits, (torch.rand(logits.shape, generator=torch.Generator().manual_seed(1)) < 0.3).long()
+
+
+def test_several_labels_have_a_rising_factor():
+    logits, several = several_labels()
+    loss, factor = iou_loss(logits, several, several=True)
+    expected = loss + factor * F.binary_cross_entropy_with_logits(logits, several.float())
+    same(metric_loss('miou', mode='multilabel')(logits, several), expected, logits)
 
 
 @pytest.mark.parametrize('measure', ALONE)
@@ -96,7 +122,8 @@ def test_other_measures_have_one_loss(measure):
 
 
 def test_every_measure_is_tested_and_every_name_is_one_of_a_measure():
-    assert {*EXPECTED, *ALONE} - {'top3'} == set(CHOICES) - {'top5'}
+    ious = {'miou', 'image_miou', 'class_miou'}
+    assert {*EXPECTED, *ALONE} - {'top3'} | ious == set(CHOICES) - {'top5'}
     assert set(NAMES.values()) == set(CHOICES)
 
 
@@ -119,7 +146,7 @@ def test_usual_names_stand_for_the_same_loss(one, other):
 def test_cross_entropy_and_the_settings_of_the_loss_can_be_changed():
     logits, labels = maps()
     alone = metric_loss('miou', cross_entropy=0, classes='all', bins=None, loss_weight=0.5)
-    same(alone(logits, labels), 1.5 * LovaszSoftmaxLoss('all', bins=None)(logits, labels), logits)
+    same(alone(logits, labels), 0.5 * iou_loss(logits, labels)[0], logits)
     both = metric_loss('top5', cross_entropy=2.0, tau=0.1, k=2)
     expected = 2 * F.cross_entropy(logits, labels) + SmoothTopKLoss(k=2, tau=0.1)(logits, labels)
     same(both(logits, labels), expected, logits)
@@ -169,19 +196,39 @@ def test_cross_entropy_is_left_out_while_one_class_is_nearly_everything():
 def test_a_constant_factor_takes_the_place_of_the_rising_one():
     logits, labels = maps()
     logits = (logits + 2 * F.one_hot(labels, 5).movedim(-1, 1)).detach().requires_grad_()
-    expected = 0.5 * F.cross_entropy(logits, labels) + 3 * LovaszSoftmaxLoss()(logits, labels)
+    expected = 0.5 * F.cross_entropy(logits, labels) + iou_loss(logits, labels)[0]
     same(metric_loss('miou', cross_entropy=0.5)(logits, labels), expected, logits)
     dice = SoftIoULoss(**DICE)(logits, labels)
     expected = (5 * (1 - dice.item()) - 1) / 4 * F.cross_entropy(logits, labels) + dice
     same(metric_loss('dice', cross_entropy='rising')(logits, labels), expected, logits)
 
 
-def test_terms_of_items_add_up_with_the_same_factor():
+def test_terms_of_items_have_the_gradient_of_the_loss():
     logits, labels = maps()
     found = metric_loss('miou')
     terms = found(logits, labels, reduction_override='none')
     assert terms.shape == labels.shape
-    torch.testing.assert_close(terms.sum(), found(logits, labels))
+    gradients = [torch.autograd.grad(loss, logits)[0] for loss in (terms.sum(), found(logits, labels))]
+    torch.testing.assert_close(*gradients)
+
+
+def test_the_value_is_finite_where_everything_is_wrong():
+    logits = 1e4 * F.one_hot(torch.zeros(1, 4, 4).long(), 3).movedim(-1, 1).float().requires_grad_()
+    loss = metric_loss('miou')(logits, torch.ones(1, 4, 4).long())
+    assert loss.item() == pytest.approx(3 - math.log(0.001), rel=1e-2)
+    assert torch.autograd.grad(loss, logits)[0].isfinite().all()
+
+
+def test_the_gradient_at_the_start_has_the_size_of_that_of_cross_entropy():
+    """For any number of classes, while that of the Lovász loss falls with the square of their number."""
+    for n_classes in (4, 16, 64):
+        logits = torch.zeros(2, n_classes, 64, 64, requires_grad=True)
+        labels = torch.randint(0, n_classes, (2, 64, 64), generator=torch.Generator().manual_seed(0))
+        losses = (metric_loss('miou'), LovaszSoftmaxLoss())
+        ours, lovasz = (torch.autograd.grad(loss(logits, labels), logits)[0].norm() for loss in losses)
+        size = torch.autograd.grad(F.cross_entropy(logits, labels), logits)[0].norm()
+        assert 0.5 < ours / size < 2
+        assert lovasz / size < 2 / n_classes
 
 
 def test_cross_entropy_has_the_set_of_a_scope():
@@ -196,7 +243,7 @@ def test_the_choice_and_its_reason_are_printed():
     text = repr(metric_loss('top3'))
     assert "'top3': 1 * SmoothTopKLoss, because confusions within the k cost little" in text
     assert 'SmoothTopKLoss(k=3' in text
-    assert "'miou': rising * CrossEntropy + 3 * LovaszSoftmaxLoss, because" in repr(metric_loss('miou'))
+    assert "'miou': rising * CrossEntropy + 1 * IoULoss, because" in repr(metric_loss('miou'))
 
 
 def test_step_moves_the_multipliers_and_is_allowed_everywhere():
