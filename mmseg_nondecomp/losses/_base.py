@@ -45,7 +45,7 @@ class Value(NamedTuple):
 
     loss: Tensor  # a scalar
     statistics: Any = None  # intermediate results for `RegisteredLoss.observe` and `RegisteredLoss.measures`
-    of_classes: Any = None  # `ClassLosses` that the loss averages
+    factor: Tensor | None = None  # of cross-entropy beside the loss, if it follows the loss
 
 
 class RegisteredLoss(nn.Module):

@@ -57,7 +57,7 @@ class JaccardLoss(SetLoss):
         losses, statistics = self.class_losses(inputs, self.activation(inputs))
         if each_set:
             return Value(set_averages(losses, self.classes, self.class_weight), statistics)
-        return Value(self.average(losses), statistics, losses)
+        return Value(self.average(losses), statistics)
 
     def average(self, losses: ClassLosses) -> Tensor:
         """Average over the classes of each set and over the sets, or over the sets first."""
@@ -80,6 +80,10 @@ class JaccardLoss(SetLoss):
 
     def measures(self, inputs: Inputs, statistics: Any) -> dict[str, Tensor]:
         """Return the mean IoU of the decisions by logits, over the pixels of all sets together."""
+        return {'miou': mean_jaccard(self.decided_areas(inputs))}
+
+    def decided_areas(self, inputs: Inputs) -> Tensor:
+        """Return intersections and unions of the decisions by logits, over the pixels of all sets, of shape [2, C]."""
         if self._decides_each_class(inputs):  # each class is a set of items of its own
             true, decided = inputs.target > 0.5 if inputs.is_soft else inputs.one_hot(), inputs.scores > 0
             mass = (inputs.valid if inputs.weight is None else inputs.mass).unsqueeze(1)
@@ -88,7 +92,7 @@ class JaccardLoss(SetLoss):
             target = inputs.target.argmax(1) if inputs.is_soft else inputs.target
             decided, target, mass = (t.reshape(1, -1) for t in (inputs.scores.max(1).indices, target, inputs.mass))
             counts = jaccard_counts(decided, target, mass, inputs.n_classes)[0].double()
-        return {'miou': mean_jaccard(self.reduce(counts))}
+        return self.reduce(counts)
 
     def _decides_each_class(self, inputs: Inputs) -> bool:
         return self.one_vs_rest or inputs.n_classes == 1

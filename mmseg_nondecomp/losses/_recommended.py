@@ -5,21 +5,16 @@ import re
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from mmseg_nondecomp.functional._averaging import ClassLosses
 from mmseg_nondecomp.losses._base import RegisteredLoss
+from mmseg_nondecomp.losses._iou_loss import IoULoss
 from mmseg_nondecomp.losses._rising import RISING
 from mmseg_nondecomp.losses.direct_ap_loss import DirectAPLoss
 from mmseg_nondecomp.losses.loss_max_pooling import LossMaxPooling
-from mmseg_nondecomp.losses.lovasz_softmax_loss import LovaszSoftmaxLoss
 from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
 from mmseg_nondecomp.losses.smooth_topk_loss import SmoothTopKLoss
 from mmseg_nondecomp.losses.soft_iou_loss import SoftIoULoss
-
-BELOW_ONE = 0.999
-"""Factor of the loss of a class in its logarithm, so that the value is finite."""
 
 
 class CrossEntropy(LossMaxPooling):
@@ -38,21 +33,6 @@ class CrossEntropy(LossMaxPooling):
         return {}
 
 
-class IoULoss(LovaszSoftmaxLoss):
-    r"""The mean over classes of :math:`3 L_c - \log(1 - L_c)`, with the Lovász-Softmax loss :math:`L_c`.
-
-    Where the probabilities :math:`p` of a class are small, the softmax scales the gradient of :math:`L_c` by about
-    :math:`p`. The logarithm scales it by :math:`1 / (1 - L_c)`, and :math:`1 - L_c` is about as small. Thus the
-    gradient has the size of that of cross-entropy, whatever the number of classes, and SGD needs no other learning
-    rate. The terms of items add up to a linear function with the gradient of the loss.
-    """
-
-    def average(self, losses: ClassLosses) -> Tensor:
-        """Average over classes and sets."""
-        of_classes = losses.losses.masked_fill(~losses.present & losses.losses.isnan(), 0)
-        return super().average(losses._replace(losses=3 * of_classes - torch.log1p(-BELOW_ONE * of_classes)))
-
-
 class Choice(NamedTuple):
     """Recommended loss, its factor, the factor of cross-entropy beside it, and the reason."""
 
@@ -65,7 +45,7 @@ class Choice(NamedTuple):
 
 LOVASZ = (
     'the Lovász loss is the tightest convex surrogate of 1 - IoU; the factor of cross-entropy rises with the IoU, as '
-    'from the start it would suppress rare classes'
+    'a constant one suppresses rare classes'
 )
 DICE = 'it is one minus the soft Dice coefficient; cross-entropy has a gradient at every pixel'
 ONE_CLASS = 'together they had the highest IoU of one class against the rest in docs/choosing.md'

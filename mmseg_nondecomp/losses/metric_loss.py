@@ -3,7 +3,7 @@
 from typing import Any
 
 from mmseg_nondecomp.functional._inputs import check_number
-from mmseg_nondecomp.losses._jaccard import JaccardLoss
+from mmseg_nondecomp.losses._iou_loss import IoULoss
 from mmseg_nondecomp.losses._recommended import CrossEntropy, choose
 from mmseg_nondecomp.losses._rising import RISING, RisingSum
 from mmseg_nondecomp.losses.s_measure_loss import SMeasureLoss
@@ -15,8 +15,8 @@ class MetricLoss(RisingSum):
     r"""The loss that docs/choosing.md recommends for a measure; ``print`` shows it, and the reason.
 
     For IoU of several classes it is the mean of :math:`3 L_c - \log(1 - L_c)` over the :math:`k` classes in the
-    mini-batch, with their Lovász-Softmax losses :math:`L_c`, and cross-entropy with a factor that rises with the soft
-    IoU of the classes. It is 0 while one class is predicted everywhere, 1 without errors, and has no gradient:
+    mini-batch, with their Lovász-Softmax losses :math:`L_c`, and cross-entropy with a factor that rises with their soft
+    IoU. While the decisions have a lower mean IoU than one class everywhere, the factor is 1, else
 
     .. math::
         r = \max\left(0, \frac{\sum_c (1 - L_c) - 1}{k - 1}\right)
@@ -62,7 +62,7 @@ class MetricLoss(RisingSum):
             cross_entropy = choice.cross_entropy
         elif choice.loss is CrossEntropy:
             raise ValueError(f'Parameter `cross_entropy` should be None for {measure!r}. Found {cross_entropy!r}.')
-        rises = cross_entropy == RISING and issubclass(choice.loss, JaccardLoss)
+        rises = cross_entropy == RISING and choice.loss is IoULoss
         factor: Any = 1.0 if rises else cross_entropy
         check_number('cross_entropy', factor, '[0, inf)')
         try:
