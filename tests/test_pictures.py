@@ -23,8 +23,6 @@ def made():
         'benchmarks/stock.json': 'stock_matrix.py',
         'benchmarks/trainings/dice.json': 'compare.py',
         'benchmarks/trainings/one-class.json': 'compare.py',
-        'benchmarks/trainings/nnunet.json': 'adapters/nnunet_volume.py',
-        'benchmarks/trainings/transformers.json': 'adapters/long_tail_shapes_trainer.py',
         **{f'docs/images/{name}.png': f'draw_concepts.py {name}' for name in CONCEPTS},
     }
 

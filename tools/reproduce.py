@@ -1,7 +1,8 @@
 """Reproduce figures and numbers of the papers: ``python tools/reproduce.py NAME...``; without a name, list them.
 
 Each reproduction writes ``<name>.png`` and ``<name>.json`` to the folder ``--out``, and prints its table and findings,
-including claims that do not hold. In *-speed only ratios are meaningful, on an otherwise idle machine.
+including claims that do not hold. In *-speed only ratios are meaningful, on an otherwise idle machine. ``--quick`` runs
+the short version of those that have one; its files go to ``work_dirs/quick`` by default.
 """
 
 import argparse
@@ -13,9 +14,11 @@ from typing import Any
 
 import torch
 from benchmarks.table import table
+from reproductions import Reproduction
 from reproductions.catalogue import REPRODUCTIONS
 from whole_file import whole_file, write_whole
 
+OUT, QUICK_OUT = Path('benchmarks/reproduce'), Path('work_dirs/quick')
 DIGITS = 6
 """Significant digits in the JSON: more than the experiments resolve, few enough to agree between machines."""
 
@@ -26,8 +29,9 @@ def main() -> None:
     parser.add_argument('names', nargs='*', metavar='NAME', help='see --list')
     parser.add_argument('--all', action='store_true', help='run all reproductions, which takes hours')
     parser.add_argument('--list', action='store_true', help='list the reproductions with their content and duration')
-    parser.add_argument('--seeds', nargs='+', type=int, default=list(range(10)))
-    parser.add_argument('--out', type=Path, default=Path('benchmarks/reproduce'))
+    parser.add_argument('--seeds', nargs='+', type=int, help='default: 0 to 9, with --quick 0 and 1')
+    parser.add_argument('--quick', action='store_true', help='run the short version, in minutes')
+    parser.add_argument('--out', type=Path, help='default: benchmarks/reproduce, with --quick work_dirs/quick')
     args = parser.parse_args()
     unknown = set(args.names) - set(REPRODUCTIONS)
     if unknown:
@@ -36,9 +40,13 @@ def main() -> None:
     if args.list or not names:
         print(listing())
         return
-    args.out.mkdir(parents=True, exist_ok=True)
+    if args.quick and (without := [name for name in names if REPRODUCTIONS[name].quick is None]):
+        parser.error(f'there is no --quick for {", ".join(without)}')
+    seeds = args.seeds or list(range(2 if args.quick else 10))
+    out = args.out or (QUICK_OUT if args.quick else OUT)
+    out.mkdir(parents=True, exist_ok=True)
     for name in names:
-        run(name, args.seeds, args.out)
+        (run_quick if args.quick else run)(name, seeds, out)
 
 
 def listing() -> str:
@@ -49,7 +57,16 @@ def listing() -> str:
 
 def run(name: str, seeds: Sequence[int], out: Path) -> None:
     """Run one reproduction; write its two files and print its results."""
-    done = REPRODUCTIONS[name].run(seeds)
+    write(name, REPRODUCTIONS[name].run(seeds), seeds, out)
+
+
+def run_quick(name: str, seeds: Sequence[int], out: Path) -> None:
+    """Run the short version of one reproduction; write its two files and print its results."""
+    write(name, REPRODUCTIONS[name].quick(seeds), seeds, out)
+
+
+def write(name: str, done: Reproduction, seeds: Sequence[int], out: Path) -> None:
+    """Write the two files of a reproduction and print its results."""
     rows = [readable(row) for row in done.rows]
     report = {'metadata': metadata(seeds), 'found': done.found, 'table': rows, 'results': rounded(done.results)}
     numbers, picture = (out / f'{name}.{suffix}' for suffix in ('json', 'png'))

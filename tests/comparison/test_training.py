@@ -4,8 +4,11 @@ import json
 from types import SimpleNamespace
 
 import pytest
+import torch
 from comparison.job import Job
-from comparison.training import STARTED, prepare
+from comparison.training import STARTED, keep_final_weights, prepare
+from mmengine.runner import load_checkpoint
+from torch import nn
 
 CONFIG = 'configs/long_tail_shapes/tiny-unet_ce_lts.py'
 
@@ -48,3 +51,19 @@ def test_a_removal_that_is_killed_leaves_no_checkpoint_to_resume_from(job, monke
         prepare(job)
     assert not job.work_dir.exists()
     assert prepare(job)['starts'] == 1
+
+
+def test_of_a_finished_training_the_final_weights_are_left(tmp_path):
+    networks = [nn.Linear(3, 2), nn.Linear(3, 2)]
+    for iteration, network in enumerate(networks, 1):
+        state = dict(meta=dict(iter=iteration), state_dict=network.state_dict(), optimizer=dict(state=torch.ones(99)))
+        torch.save(state, tmp_path / f'iter_{iteration}.pth')
+    torch.save({}, tmp_path / 'best_mIoU_iter_1.pth')
+    (tmp_path / 'last_checkpoint').write_text('/moved/iter_2.pth')
+    keep_final_weights(tmp_path)
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ['best_mIoU_iter_1.pth', 'iter_2.pth', 'last_checkpoint']
+    assert set(torch.load(tmp_path / 'iter_2.pth')) == {'meta', 'state_dict'}
+    loaded = nn.Linear(3, 2)
+    load_checkpoint(loaded, str(tmp_path / 'iter_2.pth'), logger='silent')
+    assert torch.equal(loaded.weight, networks[1].weight)

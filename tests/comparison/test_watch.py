@@ -3,8 +3,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from comparison.watch import Watch, evenly_spaced, image_areas, stacked, thumbnail
+from comparison.watch import Watch, evenly_spaced, image_areas, stacked, thumbnail, validates_now
 from hard_use.hindrances import full_disk
+from mmengine.runner import EpochBasedTrainLoop, IterBasedTrainLoop
+from torch import nn
+from torch.utils.data import DataLoader
 
 
 class OneImage:
@@ -69,7 +72,7 @@ def test_a_training_resumes_after_a_full_disk(tmp_path, most):
     dataset.metainfo = dict(classes=('a', 'b'), palette=[[0] * 3] * 2)
     runner = SimpleNamespace(iter=5, val_dataloader=SimpleNamespace(dataset=dataset))
     watch.before_val(runner)
-    watch.areas = [torch.ones(2, 2)]
+    watch.areas = [torch.ones(3, 2)]
     watch.seen = {0: np.random.default_rng(0).integers(0, 255, (20, 20, 5), np.uint8)}
     watch.after_val_epoch(runner)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
@@ -92,8 +95,37 @@ def test_a_resumed_training_drops_points_after_its_checkpoint(tmp_path):
     assert watch.last_iteration == 10
 
 
+def loop_at(done, length, interval):
+    return SimpleNamespace(iter=done, max_iters=length, val_interval=interval, val_begin=1)
+
+
 def test_a_training_that_was_stopped_before_a_validation_begins_with_it(tmp_path):
     watch, ran = Watch(tmp_path, print), []
     watch.before_train(SimpleNamespace(iter=0))
-    watch.before_train(SimpleNamespace(iter=5, val_loop=SimpleNamespace(run=lambda: ran.append(5))))
+    loop = SimpleNamespace(run=lambda: ran.append(5))
+    watch.before_train(SimpleNamespace(iter=5, val_loop=loop, train_loop=loop_at(5, 20, 5)))
     assert ran == [5]
+
+
+def test_a_training_that_was_stopped_between_two_validations_does_not_begin_with_one(tmp_path):
+    Watch(tmp_path, print).before_train(SimpleNamespace(iter=4, train_loop=loop_at(4, 20, 5)))
+
+
+@pytest.mark.parametrize(('interval', 'begin'), [(3, 1), (5, 1), (5, 11), (20, 1)])
+def test_it_knows_when_mmengine_validates(interval, begin):
+    """By the validations of a whole training, of iterations and of epochs."""
+    for loop_type, length in ((IterBasedTrainLoop, dict(max_iters=20)), (EpochBasedTrainLoop, dict(max_epochs=20))):
+        validated, expected, done = [], [], []
+        run = SimpleNamespace(run=lambda v=validated, d=done: v.append(len(d)))
+        runner = SimpleNamespace(model=nn.Identity(), val_loop=run, call_hook=lambda *_: None)
+        loop = loop_type(runner, DataLoader(range(20)), **length, val_interval=interval, val_begin=begin)
+
+        def step(*_, loop=loop, done=done, expected=expected):
+            done.append(1)
+            loop._iter = loop._epoch = len(done)
+            expected.extend([len(done)] * validates_now(loop))
+
+        loop.run_iter = loop.run_epoch = step
+        loop.run()
+        assert validated == expected
+        assert validated[-1] == 20

@@ -12,7 +12,7 @@ from mmengine.config import Config
 from comparison.schedule import SCHEDULES, stretch
 
 N_POINTS = 10
-"""Number of validations during a run."""
+"""Number of validations and of checkpoints during a run, by default."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,12 @@ class Job:
     schedule: str = 'short'
     lr: float | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    n_points: int = N_POINTS
+    """Number of evenly spaced points of validation; the last one is at the end."""
+    first_point: int = 1
+    """Point of the first validation."""
+    n_checkpoints: int = N_POINTS
+    """Number of evenly spaced checkpoints to resume from; each takes about a second."""
 
     @property
     def name(self) -> str:
@@ -43,7 +49,7 @@ class Job:
         lr = {} if self.lr is None else {'optim_wrapper.optimizer.lr': self.lr}
         cfg.merge_from_dict({**self.options, **lr, 'randomness.seed': self.seed})
         stretch(cfg, SCHEDULES[self.schedule])
-        validate_on_the_way(cfg)
+        self.validate_on_the_way(cfg)
         cfg.work_dir = str(self.work_dir)
         return cfg
 
@@ -53,13 +59,14 @@ class Job:
         del settings['work_dir']
         return hashlib.sha256(json.dumps(settings, sort_keys=True, default=str).encode()).hexdigest()
 
-
-def validate_on_the_way(cfg: Config) -> None:
-    """Set ten validations with a checkpoint at each. Two are kept: one is complete while the next is written."""
-    loop = cfg.train_cfg
-    interval = max(1, loop.get('max_iters', loop.get('max_epochs')) // N_POINTS)
-    loop.update(val_begin=1, val_interval=interval)
-    loop.pop('dynamic_intervals', None)
-    checkpoint = dict(type='CheckpointHook', by_epoch='max_epochs' in loop)
-    checkpoint.update(cfg.get('default_hooks', {}).get('checkpoint', {}), interval=interval, max_keep_ckpts=2)
-    cfg.merge_from_dict({'default_hooks.checkpoint': checkpoint})
+    def validate_on_the_way(self, cfg: Config) -> None:
+        """Set validations and checkpoints. Two checkpoints are kept: one is complete while the next is written."""
+        loop = cfg.train_cfg
+        length = loop.get('max_iters', loop.get('max_epochs'))
+        interval = max(1, length // self.n_points)
+        loop.update(val_begin=1 + (self.first_point - 1) * interval, val_interval=interval)
+        loop.pop('dynamic_intervals', None)
+        checkpoint = dict(type='CheckpointHook', by_epoch='max_epochs' in loop)
+        checkpoint.update(cfg.get('default_hooks', {}).get('checkpoint', {}))
+        checkpoint.update(interval=max(1, length // self.n_checkpoints), max_keep_ckpts=2)
+        cfg.merge_from_dict({'default_hooks.checkpoint': checkpoint})

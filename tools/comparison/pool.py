@@ -8,12 +8,15 @@ import sys
 import time
 from collections.abc import Sequence
 from multiprocessing.connection import wait
+from pathlib import Path
 from typing import Any
 
 from comparison.job import Job
 from comparison.training import result_of, train_and_score
 
 OUTPUT = 'output.txt'
+PRELOADED = ['comparison.training', 'mmseg.datasets', 'mmseg.models']
+"""Modules that the process from which runs are forked imports."""
 TERMINAL_SECONDS, FILE_SECONDS = 0.5, 30
 
 
@@ -34,12 +37,15 @@ def train_missing(jobs: Sequence[Job], n_at_a_time: int) -> list[dict[str, Any]]
 
 def train(jobs: Sequence[Job], n_at_a_time: int) -> None:
     """Train all jobs and show their progress."""
-    context = multiprocessing.get_context('spawn')
+    context = multiprocessing.get_context('forkserver')
+    context.set_forkserver_preload(PRELOADED)  # imported once, which takes as long as a hundred iterations
     shares = context.Array('d', len(jobs))  # completed share of each run
     waiting, running, failed = list(range(len(jobs))), {}, []
     line = Line([job.settings().train_cfg for job in jobs])
     threads = max(1, (os.cpu_count() or 1) // n_at_a_time)
-    with environment(OMP_NUM_THREADS=str(threads)), stops_on_terminate():
+    tools = str(Path(__file__).parents[1])
+    paths = os.pathsep.join([tools, *filter(None, [os.environ.get('PYTHONPATH')])])
+    with environment(OMP_NUM_THREADS=str(threads), PYTHONPATH=paths), stops_on_terminate():
         try:
             while waiting or running:
                 while waiting and len(running) < n_at_a_time:

@@ -1,6 +1,7 @@
 """Results of a comparison."""
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,11 @@ class Trained:
         with np.load(self.work_dir / LAST) as file:
             return dict(file)
 
-    @property
+    @cached_property
     def areas(self) -> Areas:
-        """Intersection and union of each image and class."""
-        return self.last['areas']
+        """Intersection, union and labelled pixels of each image and class [N, 3, C]."""
+        with np.load(self.work_dir / LAST) as file:
+            return file['areas']
 
     @property
     def pictures(self) -> dict[int, np.ndarray]:

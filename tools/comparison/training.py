@@ -4,18 +4,21 @@ import json
 import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from loss_check import check_losses
 from mmengine.registry import init_default_scope
 from mmengine.runner import Runner
-from resuming import name_a_whole_checkpoint
-from whole_file import write_whole
+from resuming import SAVED, name_a_whole_checkpoint
+from whole_file import whole_file, write_whole
 
 import mmseg_nondecomp  # noqa: F401  registers the losses and makes checkpoints loadable
 from comparison.job import Job
 from comparison.watch import CURVE, LAST, Watch
+from mmseg_nondecomp.checkpoints import load_from_local
 
 RESULT, STARTED = 'result.json', 'started.json'
 
@@ -43,6 +46,7 @@ def train_and_score(job: Job, report: Callable[[float], None]) -> None:
     runner.train()
     seconds = time.monotonic() - start
     write_whole(job.work_dir / RESULT, json.dumps(summary(job, started, runner, seconds), indent=1))
+    keep_final_weights(job.work_dir)
 
 
 def prepare(job: Job) -> dict[str, Any]:
@@ -84,3 +88,14 @@ def summary(job: Job, started: dict[str, Any], runner: Runner, seconds: float) -
         'pixels': dict(zip(classes, pixels, strict=True)),
         'curve': [{key: point[key] for key in ('iteration', 'data set', 'image')} for point in curve],
     }
+
+
+def keep_final_weights(work_dir: Path) -> None:
+    """Reduce the checkpoints of a finished run, from which nothing resumes, to the final weights."""
+    last = work_dir / Path((work_dir / 'last_checkpoint').read_text()).name
+    saved = load_from_local(str(last), map_location='cpu')
+    with whole_file(last) as path:
+        torch.save({name: saved[name] for name in ('meta', 'state_dict')}, path)
+    for other in work_dir.glob('*.pth'):
+        if other != last and SAVED.fullmatch(other.name):
+            other.unlink()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from mmengine.hooks import Hook
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, EpochBasedTrainLoop, Runner
 from torch import Tensor
 from whole_file import whole_file, write_whole
 
@@ -25,7 +25,8 @@ class Watch(Hook):
     """Hook that records each validation of a run.
 
     It writes ``curve.json`` (the IoU at each validation), ``pictures.npz`` (predictions on a few images at each) and,
-    from the last validation, ``last.npz``: intersections and unions of each image and class, and many thumbnails.
+    from the last validation, ``last.npz``: intersections, unions and labelled pixels of each image and class, and many
+    thumbnails.
 
     Args:
         work_dir: Folder of the files; files of an interrupted run are continued.
@@ -48,7 +49,7 @@ class Watch(Hook):
     def before_train(self, runner: Runner) -> None:
         """Resume from a checkpoint: drop later records, and validate if the interruption came before validation."""
         self.curve = [point for point in self.curve if point['iteration'] <= runner.iter]
-        if self.last_iteration < runner.iter:
+        if self.last_iteration < runner.iter and validates_now(runner.train_loop):
             runner.val_loop.run()
 
     def after_train_iter(self, runner: Runner, *args: Any, **kwargs: Any) -> None:
@@ -59,7 +60,6 @@ class Watch(Hook):
         """Save the random state of training, so that validation does not change it."""
         self.random_state = torch.get_rng_state()
         self.areas: list[Tensor] = []
-        self.pixels = torch.zeros(())
         self.seen: dict[int, np.ndarray] = {}
 
     def after_val_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None) -> None:
@@ -77,17 +77,17 @@ class Watch(Hook):
             areas = image_areas(decided, label, n_classes)
             if len(self.areas) in wanted:
                 self.seen[len(self.areas)] = thumbnail(image, label, decided)
-            self.areas.append(areas[:2])
-            self.pixels = self.pixels + areas[2]
+            self.areas.append(areas)
 
     def after_val_epoch(self, runner: Runner, metrics: Any = None) -> None:
         """Add a point to the curve."""
         areas = torch.stack(self.areas).double()
-        index = areas[:, 0].sum(0) / areas[:, 1].sum(0)  # NaN for an absent class
+        counts = areas[:, :2]
+        index = counts[:, 0].sum(0) / counts[:, 1].sum(0)  # NaN for an absent class
         point = {
             'iteration': runner.iter,
-            'data set': 100 * mean_jaccard(areas.sum(0)).item(),
-            'image': 100 * mean_jaccard(areas).nanmean().item(),
+            'data set': 100 * mean_jaccard(counts.sum(0)).item(),
+            'image': 100 * mean_jaccard(counts).nanmean().item(),
             'classes': [None if value.isnan() else 100 * value.item() for value in index],
         }
         self.curve = [*(past for past in self.curve if past['iteration'] < runner.iter), point]
@@ -100,7 +100,7 @@ class Watch(Hook):
             np.savez_compressed(
                 path,
                 areas=areas.numpy(),
-                pixels=self.pixels.numpy(),
+                pixels=areas[:, 2].sum(0).long().numpy(),
                 gallery=gallery,
                 thumbnails=stacked([self.seen[i] for i in gallery], 255),
                 shown=np.array(shown),
@@ -113,6 +113,13 @@ class Watch(Hook):
     def after_val(self, runner: Runner) -> None:
         """Restore the random state of training."""
         torch.set_rng_state(self.random_state)
+
+
+def validates_now(loop: BaseLoop) -> bool:
+    """Return whether a loop of training has a validation at its present iteration or epoch."""
+    by_epoch = isinstance(loop, EpochBasedTrainLoop)
+    done, length = (loop.epoch, loop.max_epochs) if by_epoch else (loop.iter, loop.max_iters)
+    return done >= loop.val_begin and (done % loop.val_interval == 0 or done == length)
 
 
 def evenly_spaced(n: int, n_wanted: int) -> set[int]:

@@ -6,9 +6,13 @@ from dataclasses import dataclass
 
 from reproductions import (
     Reproduction,
+    aerial_trees,
     decisions,
     direct_loss,
     direct_speed,
+    fashion_tail,
+    fine_tuning,
+    land_cover,
     lmp_sweep,
     lmp_table2,
     lmp_tiling,
@@ -17,6 +21,8 @@ from reproductions import (
     lovasz_prox,
     lovasz_synthetic,
     promised_recall,
+    recipe,
+    recipe_gradients,
     s_classifiers,
     s_digits,
     s_sky,
@@ -38,6 +44,8 @@ class Entry:
     """Approximate duration for one seed on 2 cores."""
     variant: str = ''
     """Difference from other reproductions of the same module."""
+    quick: Callable[[Sequence[int]], Reproduction] | None = None
+    """Function of the seeds for ``--quick``, where there is a short version."""
 
     @property
     def shows(self) -> str:
@@ -47,12 +55,18 @@ class Entry:
 
 
 REPRODUCTIONS = {
+    'aerial-trees': Entry(aerial_trees.reproduce, 'beyond the papers, aerial photographs of trees', '5 min'),
     'decisions': Entry(decisions.reproduce, 'beyond the papers, decisions', '6 min'),
     'direct-linear': Entry(direct_loss.linear, 'direct loss, figure 4', '1.5 min', 'Linear, clean.'),
     'direct-linear-noise': Entry(direct_loss.linear_noise, 'direct loss, figure 5', '1.5 min', 'Linear, noisy.'),
     'direct-speed': Entry(direct_speed.reproduce, 'direct loss, section 3', '45 s'),
     'direct-synthetic': Entry(direct_loss.synthetic, 'direct loss, figure 3', '1.5 min', 'Four layers.'),
     'direct-synthetic-large': Entry(direct_loss.synthetic_large, 'direct loss, figure 3', '1.5 min', 'Large start.'),
+    'fashion-tail': Entry(fashion_tail.reproduce, 'beyond the papers, Fashion-MNIST', '5 min'),
+    'fine-tuning': Entry(fine_tuning.reproduce, 'Lovász-Softmax, section 4; loss max-pooling, section 5', '20 min'),
+    'land-cover': Entry(
+        land_cover.reproduce, 'beyond the papers, a data set of satellite images', '120 min', quick=land_cover.quick
+    ),
     'lmp-sweep': Entry(lmp_sweep.reproduce, 'loss max-pooling, table 1', '5 min'),
     'lmp-tiling': Entry(lmp_tiling.reproduce, 'loss max-pooling, section 5.2', '2 min'),
     'lmp-weights': Entry(lmp_weights.reproduce, 'loss max-pooling, figures 1 and 2', '10 s'),
@@ -60,6 +74,8 @@ REPRODUCTIONS = {
     'lovasz-synthetic': Entry(lovasz_synthetic.reproduce, 'Lovász-Softmax, figure 3', '10 s'),
     'lovasz-prox': Entry(lovasz_prox.reproduce, 'Lovász-Softmax, appendix C', '10 s'),
     'promised-recall': Entry(promised_recall.reproduce, 'beyond the papers, decisions', '2 min'),
+    'recipe': Entry(recipe.reproduce, 'beyond the papers, metric_loss', '25 min'),
+    'recipe-gradients': Entry(recipe_gradients.reproduce, 'beyond the papers, metric_loss', '2 min'),
     's-classifiers': Entry(s_classifiers.reproduce, 'S-measures, section 6', '5 min'),
     's-digits': Entry(s_digits.reproduce, 'S-measures, section 4', '1 min'),
     's-sky': Entry(s_sky.reproduce, 'S-measures, section 4', '2 min'),
