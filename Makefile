@@ -10,8 +10,8 @@ help:  ## list the targets
 env:  ## build .venv: pinned packages, mmcv compiled with its ops (about 8 minutes the first time)
 	@bash tools/setup_env.sh
 
-demo: env  ## train cross-entropy, loss max-pooling and Lovász-Softmax on LongTailShapes; write one page that compares them
-	@$(PYTHON_IN_ENV) tools/compare.py $(foreach loss,ce lmp lovasz,configs/long_tail_shapes/tiny-unet_$(loss)_lts.py) \
+demo: env  ## train cross-entropy, loss max-pooling and metric_loss('miou') on LongTailShapes; write one page that compares them
+	@$(PYTHON_IN_ENV) tools/compare.py $(foreach loss,ce lmp metric,configs/long_tail_shapes/tiny-unet_$(loss)_lts.py) \
 		--seeds 0 --out work_dirs/demo
 
 test: env  ## run the tests
