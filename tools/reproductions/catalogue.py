@@ -63,7 +63,7 @@ REPRODUCTIONS = {
     'direct-synthetic': Entry(direct_loss.synthetic, 'direct loss, figure 3', '1.5 min', 'Four layers.'),
     'direct-synthetic-large': Entry(direct_loss.synthetic_large, 'direct loss, figure 3', '1.5 min', 'Large start.'),
     'fashion-tail': Entry(fashion_tail.reproduce, 'beyond the papers, Fashion-MNIST', '5 min'),
-    'fine-tuning': Entry(fine_tuning.reproduce, 'Lovász-Softmax, section 4; loss max-pooling, section 5', '20 min'),
+    'fine-tuning': Entry(fine_tuning.reproduce, 'Lovász-Softmax, section 4; loss max-pooling, section 5', '15 min'),
     'land-cover': Entry(
         land_cover.reproduce, 'beyond the papers, a data set of satellite images', '120 min', quick=land_cover.quick
     ),

@@ -39,7 +39,7 @@ class Data(NamedTuple):
     config: str
     """Path of the config of a way."""
     classes: tuple[str, ...]
-    """Classes that are told from the rest: of those in about half of the images, two that the starting network finds."""
+    """Classes that are told from the rest: two that occur in about half of the images and that the start finds."""
     test: dict[str, Any]
     """Options of the test images."""
 
