@@ -7,7 +7,14 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from mmseg_nondecomp import LossMaxPooling, LovaszHingeLoss, LovaszSoftmaxLoss, SoftIoULoss, SumOfLosses
+from mmseg_nondecomp import (
+    LossMaxPooling,
+    LovaszHingeLoss,
+    LovaszSoftmaxLoss,
+    SoftIoULoss,
+    SumOfLosses,
+    metric_loss,
+)
 from mmseg_nondecomp.adapters.monai import MonaiLoss
 from mmseg_nondecomp.metrics import JaccardIndexByImage, LovaszJaccardIndex
 
@@ -119,9 +126,9 @@ def test_background_counts_in_cross_entropy():
 def test_name_states_the_set():
     logits, label = scene(6, 5)
     shared = dict(to_onehot_y=True, softmax=True)
-    for name, batch in (('miou', True), ('image_miou', False)):
-        direct = MonaiLoss(LovaszSoftmaxLoss, batch=batch, **shared)(logits, label)
-        assert_same(MonaiLoss(name, cross_entropy=0, **shared)(logits, label), 3 * direct, logits)
+    for name, scope in (('miou', 'batch'), ('image_miou', 'image')):
+        direct = metric_loss('miou', cross_entropy=0, scope=scope)(logits, label[:, 0])
+        assert_same(MonaiLoss(name, cross_entropy=0, **shared)(logits, label), direct, logits)
     with pytest.raises(ValueError, match='`batch` should be None'):
         MonaiLoss('miou', batch=False)
 
