@@ -16,7 +16,7 @@ class MetricLoss(RisingSum):
 
     For IoU of several classes it is the mean of :math:`3 L_c - \log(1 - L_c)` over the :math:`k` classes in the
     mini-batch, with their Lovász-Softmax losses :math:`L_c`, and cross-entropy with a factor that rises with their soft
-    IoU. While the decisions have a lower mean IoU than one class everywhere, the factor is 1, else
+    IoU. It is 0 while one class is predicted everywhere, 1 without errors, and has no gradient:
 
     .. math::
         r = \max\left(0, \frac{\sum_c (1 - L_c) - 1}{k - 1}\right)
