@@ -73,7 +73,8 @@ def missing(name):
 
 @pytest.mark.parametrize('name', MODULES)
 def test_every_module_imports_or_names_the_missing_package(name):
-    needs_openmmlab = name.split('.')[1] in ('checkpoints', 'datasets', 'evaluation', 'hooks', 'transforms')
+    folders = ('backbones', 'checkpoints', 'datasets', 'evaluation', 'hooks', 'transforms')
+    needs_openmmlab = name.split('.')[1] in folders
     by_name = name.startswith('mmseg_nondecomp.heads.')
     others = ['keras'] if name == 'mmseg_nondecomp.adapters.keras' else [None]
     assert missing(name) in (OPENMMLAB if needs_openmmlab or by_name else others)
