@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from comparison.job import Job
-from comparison.training import STARTED, keep_final_weights, prepare
+from comparison.training import RESULT, STARTED, keep_final_weights, prepare, train_and_score
 from mmengine.runner import load_checkpoint
 from torch import nn
 
@@ -24,6 +24,13 @@ def test_files_of_the_same_training_are_kept(job):
     (job.work_dir / 'last_checkpoint').touch()
     assert prepare(job)['starts'] == 2
     assert (job.work_dir / 'last_checkpoint').exists()
+
+
+def test_a_finished_training_is_left_as_it_is(job):
+    job.work_dir.mkdir(parents=True)
+    (job.work_dir / RESULT).write_text(json.dumps({'fingerprint': job.fingerprint()}))
+    train_and_score(job, pytest.fail)
+    assert [path.name for path in job.work_dir.iterdir()] == [RESULT]
 
 
 def of_other_settings(job):

@@ -31,7 +31,12 @@ def result_of(job: Job) -> dict[str, Any] | None:
 
 
 def train_and_score(job: Job, report: Callable[[float], None]) -> None:
-    """Train, resuming from the last checkpoint of an interrupted run with the same settings, and save the result."""
+    """Train, resuming from the last checkpoint of an interrupted run with the same settings, and save the result.
+
+    A run that has its result is left as it is: its checkpoint contains only the weights.
+    """
+    if result_of(job):
+        return
     started = prepare(job)
     cfg = job.settings()
     cfg.resume = (job.work_dir / 'last_checkpoint').exists()
