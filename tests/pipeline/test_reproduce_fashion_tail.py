@@ -159,7 +159,7 @@ class TestMeasure:
 
 
 def test_each_loss_has_as_many_settings_and_one_update_changes_the_network(images):
-    assert {len(set(method.grid)) for method in tail_losses.METHODS.values()} == {6}
+    assert {len(set(method.grid)) for method in tail_losses.METHODS.values()} == {10}
     data = fashion_tail.generate(images, 0, SIZES)
     untrained = fashion_tail.train(data, 0, tail_losses.CROSS_ENTROPY, tail_losses.Setting(1e-3), 0)
     for name, method in tail_losses.METHODS.items():
@@ -197,7 +197,7 @@ def test_leaves_a_table_with_gains_a_picture_and_a_sentence(images, monkeypatch,
         for name in fashion_tail.MEASURES:
             assert 0 <= row[name]['mean'] <= 100
             assert row[f'{name}: gain'] == '' if is_base else row[f'{name}: gain'].endswith(' of 2')
-    assert len(done.results['search']) == 8 * 6
+    assert len(done.results['search']) == 8 * 10
     assert len(done.results['runs']) == 9 * 2
     for row in done.results['runs']:
         tried = [entry for entry in done.results['search'] if entry['loss'] == row['loss']]

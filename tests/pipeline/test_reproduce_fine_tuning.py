@@ -121,14 +121,16 @@ def test_an_interval_decides_a_claim(low, high, sign, expected):
     assert fine_tuning.verdict(Difference((low + high) / 2, low, high, 1, 1), sign) == expected
 
 
-def test_fine_tuning_on_few_images_starts_from_the_trained_network(use, tmp_path):
+def test_fine_tuning_on_few_images_starts_from_the_trained_network(use, monkeypatch, tmp_path):
     """Training of one way and one loss; with a learning rate of 0 the network is the starting one."""
     options = {'train_dataloader.batch_size': 2, 'param_scheduler.0.end': 10, 'train_cfg.max_iters': 10}
     for part in ('train', 'val'):
         options[f'{part}_dataloader.dataset.data_root'] = str(tmp_path / 'data')
         options[f'{part}_dataloader.dataset.num_images'] = 4
     data = fine_tuned.DATA[SHAPES]._replace(classes=('saltire',))
-    use(DATA={SHAPES: data}, OPTIONS=options, RATES={'SGD': (0.0,)})
+    monkeypatch.setattr(search, 'RATES', (0.0,))
+    monkeypatch.setattr(search, 'FIRST_RATES', (0.0,))
+    use(DATA={SHAPES: data}, OPTIONS=options)
     tunings = [fine_tuned.Tuning(SHAPES, 'ce'), fine_tuned.Tuning(SHAPES, 'hinge', 'saltire')]
     tuned = fine_tuned.tune(tunings, [0])
     [start], [of_all], [of_one] = tuned.starts[SHAPES], *tuned.runs.values()
@@ -159,7 +161,7 @@ class TestFromTrainingsThatHaveEnded:
         def score_of(job):
             stem = Path(job.config).stem
             way = stem.removeprefix(f'{SHAPES}_').removesuffix('_bird')
-            return self.SCORES.get(way, 20) + (job.lr == fine_tuned.RATES['SGD'][1]) + job.seed % 10
+            return self.SCORES.get(way, 20) + (job.lr == search.FIRST_RATES[1]) + job.seed % 10
 
         def train(some_jobs, n_at_a_time):
             jobs.extend(some_jobs)
@@ -196,7 +198,7 @@ class TestFromTrainingsThatHaveEnded:
         assert {(job.seed, job.n_points) for job in searching} == {(fine_tuned.SEARCH_SEED, 1)}
         assert not any('val_dataloader.dataset.split' in job.options for job in searching)
         assert [job.seed for job in told] == [1] * n + [0] * n
-        assert {job.lr for job in told} == {fine_tuned.RATES['SGD'][1]}
+        assert {job.lr for job in told} == {search.FIRST_RATES[1]}
         assert {job.options['val_dataloader.dataset.split'] for job in told} == {'test'}
         for job in searching + told:
             [start] = [start for start in starts if start.seed == job.seed]

@@ -4,14 +4,14 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from mmengine.config import Config
-
 from comparison.job import Job
 from comparison.pool import train_missing
 from comparison.results import Trained
 
-RATES = {'Adam': (3e-3, 1e-2, 3e-2), 'SGD': (3e-3, 1e-2, 3e-2)}
-"""Learning rates to try, by optimizer."""
+RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
+"""Learning rates, from the lowest to the highest that may be tried."""
+FIRST_RATES = (3e-3, 1e-2, 3e-2)
+"""Those that are tried first."""
 Key = TypeVar('Key')
 
 
@@ -30,10 +30,12 @@ class Searched(NamedTuple):
         """Whether a rate that was not tried may be better."""
         return self.rate in (min(self.scores), max(self.scores))
 
-
-def rates_of(config: str) -> tuple[float, ...]:
-    """Return the learning rates to try with a config."""
-    return RATES[Config.fromfile(config).optim_wrapper.optimizer.type]
+    @property
+    def rates_beyond(self) -> tuple[float, ...]:
+        """The next rate beyond the edge at which the best one is; none inside, or where `RATES` end."""
+        lower = [rate for rate in RATES if rate < self.rate and self.rate == min(self.scores)]
+        higher = [rate for rate in RATES if rate > self.rate and self.rate == max(self.scores)]
+        return (*lower[-1:], *higher[:1])
 
 
 def mean_iou(trained: Trained) -> float:
@@ -42,13 +44,23 @@ def mean_iou(trained: Trained) -> float:
 
 
 def search_rates(
-    jobs: Mapping[Key, Sequence[Job]], n_at_a_time: int, score: Callable[[Trained], float] = mean_iou
+    jobs: Mapping[Key, Callable[[float], Sequence[Job]]],
+    n_at_a_time: int,
+    score: Callable[[Trained], float] = mean_iou,
 ) -> dict[Key, Searched]:
-    """Return the best learning rate for each key; ``jobs`` are its runs with all rates."""
-    results = iter(train_missing([job for group in jobs.values() for job in group], n_at_a_time))
-    return {
-        key: best_rate([Trained(next(results), job.work_dir) for job in group], score) for key, group in jobs.items()
-    }
+    """Return the best learning rate for each key; ``jobs`` are functions that give its runs with a rate.
+
+    `FIRST_RATES` are tried, then further ones of `RATES` until the best one is not at the edge of those tried.
+    """
+    runs: dict[Key, list[Trained]] = {key: [] for key in jobs}
+    rates = dict.fromkeys(jobs, FIRST_RATES)
+    while any(rates.values()):
+        batch = [(key, job) for key in jobs for rate in rates[key] for job in jobs[key](rate)]
+        for (key, job), result in zip(batch, train_missing([job for _, job in batch], n_at_a_time), strict=True):
+            runs[key].append(Trained(result, job.work_dir))
+        searched = {key: best_rate(group, score) for key, group in runs.items()}
+        rates = {key: found.rates_beyond for key, found in searched.items()}
+    return searched
 
 
 def best_rate(group: Sequence[Trained], score: Callable[[Trained], float]) -> Searched:

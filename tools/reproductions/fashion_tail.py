@@ -6,8 +6,8 @@ images of each class. A convolutional network of 24 000 parameters is trained wi
 all losses.
 
 Losses of a softmax are compared with cross-entropy by the top-2 accuracy. One-vs-rest losses and softmax cross-entropy
-are compared with sigmoid cross-entropy by the mean over classes of the average precision. Six settings of each loss are
-tried: six learning rates, or three with two values of the loss's parameter. The search has a seed of its own; the
+are compared with sigmoid cross-entropy by the mean over classes of the average precision. Ten settings of each loss are
+tried: ten learning rates, or five with two values of the loss's parameter. The search has a seed of its own; the
 setting that is best on its validation images, by the measure of the comparison, is trained with all other seeds, which
 are measured on the test set.
 

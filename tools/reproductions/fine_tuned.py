@@ -3,6 +3,7 @@
 import itertools
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -10,7 +11,7 @@ import torch
 from comparison.job import N_POINTS, Job
 from comparison.pool import train_missing
 from comparison.results import Trained
-from comparison.search import RATES, Searched, search_rates
+from comparison.search import FIRST_RATES, Searched, search_rates
 from comparison.statistics import class_image_iou, value_of
 from mmengine.config import Config
 from whole_file import whole_file
@@ -127,7 +128,7 @@ def of_one_class(data: str, loss: str, cls: str) -> Config:
 
 def fine_tuned(cfg: Config) -> Config:
     """Return a config trained as in the papers: SGD, polynomial decay of the learning rate, scale jitter."""
-    optimizer = dict(type='SGD', lr=RATES['SGD'][0], momentum=0.9, weight_decay=5e-4)
+    optimizer = dict(type='SGD', lr=FIRST_RATES[0], momentum=0.9, weight_decay=5e-4)
     cfg.optim_wrapper = dict(type='OptimWrapper', optimizer=optimizer)
     cfg.param_scheduler = [dict(type='PolyLR', eta_min=0.0, power=0.9, begin=0, end=ITERATIONS, by_epoch=False)]
     cfg.train_cfg = dict(type='IterBasedTrainLoop', max_iters=ITERATIONS, val_interval=ITERATIONS)
@@ -183,10 +184,14 @@ def tune(tunings: Sequence[Tuning], seeds: Sequence[int]) -> Tuned:
         options |= start_options(tuning, starts[tuning.data, seed])
         return Job(configs[tuning], seed, OUT, 'short', rate, options, n_checkpoints=1, **settings)
 
-    groups: dict[Tuning, list[Job]] = {}
-    for tuning, rate in itertools.product(tunings, RATES['SGD']):
-        groups.setdefault(tuning._replace(cls=None), []).append(job(tuning, SEARCH_SEED, rate, n_points=1))
-    searched = search_rates(groups, os.cpu_count() or 1, own_measure)
+    groups: dict[Tuning, list[Tuning]] = {}
+    for tuning in tunings:
+        groups.setdefault(tuning._replace(cls=None), []).append(tuning)
+
+    def search_jobs(key: Tuning, rate: float) -> list[Job]:
+        return [job(tuning, SEARCH_SEED, rate, n_points=1) for tuning in groups[key]]
+
+    searched = search_rates({key: partial(search_jobs, key) for key in groups}, os.cpu_count() or 1, own_measure)
     jobs = {}
     for seed, tuning in itertools.product(seeds, tunings):
         rate = searched[tuning._replace(cls=None)].rate

@@ -3,7 +3,7 @@
 Both papers start from a trained network. Here a tiny U-Net is trained with cross-entropy for each seed and data set;
 from these weights each loss is trained for the same number of iterations, and cross-entropy again as the control: with
 SGD, polynomial decay of the learning rate, and the paper's scale jitter of 0.5 to 1.5. The learning rate of each loss
-is searched on the validation images, with the same three rates and another seed; results are of the test images.
+is searched on the validation images by the same rule, with another seed; results are of the test images.
 
 All classes: mIoU, averaged over the last five of ten checkpoints, as in the loss max-pooling paper. One class against
 the rest, for two classes of each data set that occur in about half of the images: the image IoU, in which an image

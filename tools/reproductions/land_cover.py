@@ -1,9 +1,10 @@
 """Losses and samplings on satellite images of the world (LandCover): two networks, two lengths of training.
 
-The learning rate of each row is searched on the validation tiles, with the same budget for all: three rates, one seed
-that is not among the given ones, the short schedule. The best rate is used for both lengths, and measured on the test
-tiles. For each seed all rows have the same initial weights. Differences to cross-entropy are paired by seed and tile.
-The column `first` is the share of the comparisons with resampled seeds and tiles in which a row is the first of all.
+The learning rate of each row is searched on the validation tiles, by the same rule for all: three rates, and further
+ones while the best is at the edge of those tried; one seed that is not among the given ones; the short schedule. The
+best rate is used for both lengths, and measured on the test tiles. For each seed all rows have the same initial
+weights. Differences to cross-entropy are paired by seed and tile. The column `first` is the share of the comparisons
+with resampled seeds and tiles in which a row is the first of all.
 
 Runs stay in ``work_dirs/land-cover``; finished runs are not repeated. After the search they are in the order of the
 seeds: an interrupted call leaves complete seeds, and a call with these reports them. ``--quick`` trains the small
@@ -14,6 +15,7 @@ import itertools
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,7 +25,7 @@ from comparison.job import Job
 from comparison.pool import train_missing
 from comparison.results import Trained
 from comparison.schedule import SCHEDULES
-from comparison.search import Searched, rates_of, search_rates
+from comparison.search import FIRST_RATES, Searched, search_rates
 from comparison.statistics import (
     Areas,
     Difference,
@@ -116,19 +118,16 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
 def quick(seeds: Sequence[int]) -> Reproduction:
     """Compare some of the rows, with the small network, for the short schedule, at the middle one of the rates."""
     settings = [Setting('tiny-unet', 'short', way) for way in WAYS if way in QUICK]
-    return compared(train({setting: rates_of(setting.config)[1] for setting in settings}, seeds), {})
+    return compared(train(dict.fromkeys(settings, FIRST_RATES[1]), seeds), {})
 
 
 def search(settings: Iterable[Setting]) -> dict[Setting, Searched]:
     """Return the best learning rate of each setting on the validation tiles."""
-    jobs = {
-        setting: [
-            Job(setting.config, SEARCH_SEED, OUT / 'search', setting.schedule, rate, OPTIONS, n_points=1)
-            for rate in rates_of(setting.config)
-        ]
-        for setting in settings
-    }
-    return search_rates(jobs, os.cpu_count() or 1)
+
+    def jobs_of(setting: Setting, rate: float) -> list[Job]:
+        return [Job(setting.config, SEARCH_SEED, OUT / 'search', setting.schedule, rate, OPTIONS, n_points=1)]
+
+    return search_rates({setting: partial(jobs_of, setting) for setting in settings}, os.cpu_count() or 1)
 
 
 def train(rates: Mapping[Setting, float], seeds: Sequence[int]) -> Runs:
@@ -246,7 +245,7 @@ def first_and_ahead(group: Runs) -> str:
 def rates_at_the_edge(searched: Mapping[Setting, Searched]) -> list[str]:
     """Return how many of the searched rates are the lowest or the highest of those that were tried."""
     at_edge = sum(result.is_at_the_edge for result in searched.values())
-    return [f'{at_edge} of the {len(searched)} searched learning rates are at an edge of their grid.'] * bool(searched)
+    return [f'{at_edge} of the {len(searched)} searched learning rates are at the end of the range.'] * bool(searched)
 
 
 def draw(groups: Sequence[Runs]) -> Figure:

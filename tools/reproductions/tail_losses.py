@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from mmseg_nondecomp import DirectAPLoss, HardTopKLoss, SmoothTopKLoss
 
 K = 2
-LEARNING_RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1)
-FEW_RATES = (3e-3, 1e-2, 3e-2)
+LEARNING_RATES = (1e-3, 2e-3, 3e-3, 5e-3, 1e-2, 2e-2, 3e-2, 5e-2, 1e-1, 2e-1)
+FEW_RATES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1)
 Loss = Callable[[Tensor, Tensor], Tensor]
 """Loss of scores [n, C] and labels [n]."""
 
@@ -33,7 +33,7 @@ class Method(NamedTuple):
 
     @property
     def grid(self) -> list[Setting]:
-        """Settings of the search: six learning rates, or three with each of two values of the parameter."""
+        """Settings of the search: ten learning rates, or five with each of two values of the parameter."""
         if not self.parameters:
             return [Setting(rate) for rate in LEARNING_RATES]
         return [Setting(*pair) for pair in itertools.product(FEW_RATES, self.parameters)]
