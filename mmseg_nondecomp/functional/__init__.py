@@ -4,7 +4,12 @@ Where an argument does not fit, functions raise a ValueError or TypeError that n
 """
 
 from mmseg_nondecomp.functional import decisions
-from mmseg_nondecomp.functional.direct import direct_ap_loss, direct_zero_one_loss, loss_augmented_ranking
+from mmseg_nondecomp.functional.direct import (
+    direct_ap_loss,
+    direct_loss,
+    direct_zero_one_loss,
+    loss_augmented_ranking,
+)
 from mmseg_nondecomp.functional.lovasz import lovasz_extension, lovasz_hinge, lovasz_softmax, prox_lovasz_hinge
 from mmseg_nondecomp.functional.max_pooling import loss_max_pooling, max_pooling_weights
 from mmseg_nondecomp.functional.overlap import soft_iou
@@ -15,6 +20,7 @@ from mmseg_nondecomp.functional.topk import hard_topk_loss, log_elementary_symme
 __all__ = [
     'decisions',
     'direct_ap_loss',
+    'direct_loss',
     'direct_zero_one_loss',
     'hard_topk_loss',
     'log_elementary_symmetric',

@@ -105,6 +105,30 @@ class ZeroOne(NamedTuple):
     gradient: list[Any]
 
 
+class OfTable(NamedTuple):
+    """A direct loss of a finite set of labellings.
+
+    Attributes:
+        value: Δ(y_w), or the bound.
+        gradient: ∂L/∂F, one number per labelling.
+    """
+
+    value: float
+    gradient: list[float]
+
+
+def direct_loss_of_table(
+    scores: Sequence[float], losses: Sequence[float], epsilon: float, mode: str, truth: int
+) -> OfTable:
+    """Return the direct loss where each labelling has a score and a loss of its own, without ties."""
+    k = weight_of_loss(epsilon, mode)
+    direct, of_scores = (max(range(len(scores)), key=lambda y, k=k: scores[y] + k * losses[y]) for k in (k, 0))
+    other, scale = (of_scores, SIGNS[mode] / epsilon) if mode in SIGNS else (truth, 1.0)
+    gradient = [scale * ((y == direct) - (y == other)) for y in range(len(scores))]
+    value = losses[of_scores] if mode in SIGNS else scores[direct] + k * losses[direct] - scores[truth]
+    return OfTable(value, gradient)
+
+
 def interleavings(positives: Sequence[int], negatives: Sequence[int]) -> Iterator[Ranking]:
     """Yield the rankings that keep the order of the positives and that of the negatives."""
     n = len(positives) + len(negatives)

@@ -1,17 +1,4 @@
-r"""The general gradient of direct loss minimisation.
-
-A loss L of a labelling y may be a step function of the scores s. With F(y), the score of a labelling, the gradient of
-its expectation is the limit, for :math:`\epsilon \to 0`, of
-
-.. math:: \pm \frac{1}{\epsilon} \left( \nabla F(y_\text{direct}) - \nabla F(y_w) \right), \qquad
-   y_\text{direct} = \arg\max_y F(y) \pm \epsilon L(y), \qquad y_w = \arg\max_y F(y):
-
-a step away from a labelling that is worse, or towards one that is better.
-
-Reference:
-    Y. Song, A. G. Schwing, R. S. Zemel, R. Urtasun: Training deep neural networks via direct loss minimization.
-    ICML 2016. https://arxiv.org/abs/1511.06411 (theorem 1)
-"""
+"""Parts of all direct losses: the labellings that an update compares, and a loss with a given gradient."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 r"""Direct loss minimisation for the average precision: equations 2 to 5 of Song et al.
 
-The gradient is that of :mod:`mmseg_nondecomp.functional.direct._gradient`, with the score F and the loss L of rankings
+The gradient is that of :mod:`mmseg_nondecomp.functional.direct.general`, with the score F and the loss L of rankings
 of :mod:`mmseg_nondecomp.functional.direct._rankings`. In terms of the counts c of negatives above each positive,
 
 .. math:: \frac{\partial F}{\partial p_i} = \frac{|N| - 2 c_i}{|P||N|}, \qquad

@@ -4,7 +4,7 @@ With labels :math:`y_i = \pm 1`, margins :math:`m_i = y_i s_i`,
 
 .. math:: F(\hat y) = \frac{1}{n} \sum_i \hat y_i s_i, \qquad L(\hat y) = \frac{1}{n} |\{i : \hat y_i \ne y_i\}|,
 
-the two labellings of :mod:`mmseg_nondecomp.functional.direct._gradient` differ where the margin is right but small (the
+the two labellings of :mod:`mmseg_nondecomp.functional.direct.general` differ where the margin is right but small (the
 positive update), or wrong but small (the negative one):
 
 .. math:: \frac{\partial L}{\partial s_i} = -\frac{2 y_i}{\epsilon n} \ \text{ for } \ 0 < m_i < \frac{\epsilon}{2}
