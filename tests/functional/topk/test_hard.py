@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import torch
 from reference import smooth_topk as reference
-from topk_scenes import FAMILIES, INF, each_dtype, each_kind, one_hot, scene, value_and_gradient
+from topk_scenes import FAMILIES, INF, each_dtype, each_kind, normal, one_hot, scene, value_and_gradient
 from torch.autograd import gradcheck
 
 from mmseg_nondecomp.functional import hard_topk_loss
@@ -72,3 +72,18 @@ def test_gradcheck(shape, soft):
             assert gradcheck(
                 lambda s, k=k, r=reduction: hard_topk_loss(s, target, k, weight=weight, reduction=r), scores
             )
+
+
+@pytest.mark.parametrize('margin', [0.01, 7.0])
+def test_a_margin_is_a_factor_of_the_penalty_of_the_weights(margin):
+    """Proposition 8: a classifier W with the margin α and the penalty λ / 2 |W|² is one for W / α, 1 and α λ."""
+    inputs, weights = normal(50, 8), normal(8, 12)
+    target, penalty = torch.arange(50) % 12, 0.3
+
+    def objective(weights, penalty, margin):
+        return penalty / 2 * weights.square().sum() + hard_topk_loss(inputs @ weights, target, 3, margin)
+
+    for scale in (0.01, 1, 100):
+        actual = objective(scale * weights, penalty, margin)
+        expected = margin * objective(scale * weights / margin, margin * penalty, 1)
+        torch.testing.assert_close(actual, expected, rtol=1e-12, atol=0)

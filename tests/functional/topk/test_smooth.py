@@ -102,6 +102,39 @@ def test_bounds_the_hard_loss(tau, margin):
         assert excess.min() >= -tau * math.log(math.comb(n - 1, k - 1)) - 1e-12
 
 
+@pytest.mark.parametrize('k', [2, 5])
+def test_only_for_k_1_the_hard_loss_is_a_lower_bound(k):
+    """Proposition 3. From 2 on, it is greater where k others lead the label by k (x - 1) and the rest is far below."""
+    tau, x = 0.5, 6.0
+    scores, target = torch.full((1, 20), -1e3, dtype=torch.float64), torch.tensor([0])
+    scores[0, 0], scores[0, 1 : k + 1] = 0, k * (x - 1)
+    smooth, hard = smooth_topk_loss(scores, target, k, tau).item(), hard_topk_loss(scores, target, k).item()
+    assert hard == pytest.approx(x, rel=1e-12)
+    assert smooth == pytest.approx(tau * math.log1p(math.exp(x / tau) / k), rel=1e-12)
+    assert smooth < hard - 0.6 * tau
+    scores = torch.cat([scores, 5 * normal(200, 20)])
+    target = torch.arange(len(scores)) % 20
+    smooth, hard = (
+        smooth_topk_loss(scores, target, 1, tau, reduction='none'),
+        hard_topk_loss(scores, target, 1, reduction='none'),
+    )
+    assert (smooth >= hard).all()
+
+
+@pytest.mark.parametrize('tau', [0.01, 0.3, 0.6, 1, 3])
+@pytest.mark.parametrize('k', [1, 2, 5])
+def test_bounds_the_error_up_to_a_factor(k, tau):
+    """Proposition 4: the loss of a label that is not among the k highest scores is at least 1 - τ log k."""
+    scores = torch.cat([spread * normal(300, 12) for spread in (1e-3, 0.1, 3)])
+    target = torch.arange(len(scores)) % 12
+    loss = smooth_topk_loss(scores, target, k, tau, reduction='none')
+    is_missed = (scores > scores.gather(1, target.unsqueeze(1))).sum(1) >= k
+    bound = 1 - tau * math.log(k)
+    assert (loss >= 0).all()
+    assert loss[is_missed].min() >= bound
+    assert loss[is_missed].min() < bound + 3 * tau, 'far from the bound'
+
+
 @each_kind
 @each_dtype
 @pytest.mark.parametrize('tau', [1e-3, 1e-6, 1e-12, 1e-19, 1e-36, 1e-100])
