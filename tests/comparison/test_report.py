@@ -37,6 +37,17 @@ def test_rows_are_means_and_differences_of_paired_seeds(comparison):
     assert other['against the first'].endswith('], 2 of 2')
 
 
+def test_late_validations_have_their_mean_and_their_deviation_within_a_run(comparison):
+    for i, trained in enumerate(comparison.groups['short']['other']):
+        trained.result['curve'] = [{'data set': score + 10 * i} for score in (99, 40, 41, 42, 43, 44)]
+    base, other = score_rows(comparison, 'short')
+    assert base['last 5 validations'] == '37.5 ± 17.7'
+    assert other['last 5 validations'] == '47.0 ± 1.6'
+    comparison.groups['short']['base'][0].result['curve'] = [{'data set': 3.0}]
+    comparison.groups['short']['base'][1].result['curve'] = [{'data set': 4.0}]
+    assert score_rows(comparison, 'short')[0]['last 5 validations'] == '3.5'
+
+
 def test_classes_come_by_their_pixels_and_average_to_the_mean(comparison):
     *classes, mean = class_rows(comparison, 'short')
     assert [row['class'] for row in classes] == ['sky', 'bird']

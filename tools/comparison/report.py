@@ -20,7 +20,8 @@ HOW_TO_READ = (
     'are paired by seed; in brackets is the interval that holds 95 % of them when seeds and validation images are '
     'drawn anew, with repetition; then, in how many seeds the config is ahead of the first. With one seed the interval '
     'tells of the images alone. mIoU is the mean over classes of the IoU of the whole validation set, mIoU by image '
-    'the mean over images of the mean IoU of the classes in each.'
+    'the mean over images of the mean IoU of the classes in each. For the last validations, the deviation is the one '
+    'within a run.'
 )
 
 

@@ -10,6 +10,9 @@ import numpy as np
 from comparison.statistics import Areas, Difference, paired_difference
 from comparison.watch import LAST, PICTURES
 
+N_LATE = 5
+"""Number of the last validations that are averaged."""
+
 
 class Trained:
     """Result and files of a finished run."""
@@ -24,6 +27,11 @@ class Trained:
     def checkpoint(self) -> Path:
         """Final weights."""
         return self.work_dir / Path((self.work_dir / 'last_checkpoint').read_text()).name
+
+    @property
+    def late_scores(self) -> list[float]:
+        """MIoU at the last `N_LATE` validations."""
+        return [point['data set'] for point in self['curve'][-N_LATE:]]
 
     @property
     def last(self) -> dict[str, Any]:

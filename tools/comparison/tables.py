@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from markdown_text import escaped
 
-from comparison.results import Comparison
+from comparison.results import N_LATE, Comparison
 
 Row = dict[str, Any]
 
@@ -21,6 +21,7 @@ def score_rows(comparison: Comparison, schedule: str) -> list[Row]:
             row.update({f'seed {seed}': f'{score:.2f}' for seed, score in zip(comparison.seeds, scores, strict=True)})
         row['mIoU'] = spread(scores)
         row['against the first'] = gain(comparison, schedule, name, 'data set')
+        row[f'last {N_LATE} validations'] = late(comparison, schedule, name)
         row['mIoU by image'] = spread(comparison.scores(schedule, name, 'image mIoU'))
         row['by image, against the first'] = gain(comparison, schedule, name, 'image')
         rows.append(row)
@@ -65,6 +66,15 @@ def class_iou(comparison: Comparison, schedule: str, config: str, name: str) -> 
 def spread(values: Sequence[float]) -> str:
     """Return the mean and standard deviation over seeds."""
     return f'{np.mean(values):.1f}' + (f' ± {np.std(values, ddof=1):.1f}' if len(values) > 1 else '')
+
+
+def late(comparison: Comparison, schedule: str, name: str) -> str:
+    """Return the mean and standard deviation over the last validations, both averaged over seeds."""
+    scores = [trained.late_scores for trained in comparison.groups[schedule][name]]
+    deviations = [np.std(values, ddof=1) for values in scores if len(values) > 1]
+    return f'{np.mean([np.mean(values) for values in scores]):.1f}' + (
+        f' ± {np.mean(deviations):.1f}' if deviations else ''
+    )
 
 
 def gain(comparison: Comparison, schedule: str, name: str, measure: str) -> str:

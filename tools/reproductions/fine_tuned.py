@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 from comparison.job import N_POINTS, Job
 from comparison.pool import train_missing
-from comparison.results import Trained
+from comparison.results import N_LATE, Trained
 from comparison.search import FIRST_RATES, Searched, search_rates
 from comparison.statistics import class_image_iou, value_of
 from mmengine.config import Config
@@ -20,8 +20,6 @@ from mmseg_nondecomp.checkpoints import load_from_local
 
 OUT = Path('work_dirs/fine-tuning')
 START_ITERATIONS, ITERATIONS = 1000, 200
-N_LAST = 5
-"""Number of the last of ten checkpoints that are measured."""
 SEARCH_SEED = 100
 OPTIONS: dict[str, Any] = {}
 """Options of all runs."""
@@ -195,7 +193,7 @@ def tune(tunings: Sequence[Tuning], seeds: Sequence[int]) -> Tuned:
     jobs = {}
     for seed, tuning in itertools.product(seeds, tunings):
         rate = searched[tuning._replace(cls=None)].rate
-        points = dict(first_point=N_POINTS - N_LAST + 1) if tuning.cls is None else dict(n_points=1)
+        points = dict(first_point=N_POINTS - N_LATE + 1) if tuning.cls is None else dict(n_points=1)
         jobs[tuning, seed] = job(tuning, seed, rate, options=DATA[tuning.data].test, **points)
     runs = train(jobs)
     return Tuned(

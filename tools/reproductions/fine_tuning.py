@@ -37,7 +37,7 @@ from torch import Tensor
 
 from mmseg_nondecomp.functional import lovasz_hinge
 from reproductions import Reproduction, spread_over_seeds
-from reproductions.fine_tuned import DATA, N_LAST, ONE_CLASS_LOSSES, SEARCH_SEED, WAYS, Tuned, Tuning, tune
+from reproductions.fine_tuned import DATA, ONE_CLASS_LOSSES, SEARCH_SEED, WAYS, Tuned, Tuning, tune
 from reproductions.hinge_loss import hinge
 
 ALL_CLASSES, ONE_CLASS, CLAIM = 'all classes', 'one class', 'claims'
@@ -132,18 +132,13 @@ def losses_of(trained: Trained) -> dict[str, float]:
     return dict(zip(LOSSES, np.mean(values, axis=0).tolist(), strict=True))
 
 
-def last_scores(trained: Trained) -> list[float]:
-    """Return the mIoU at the last checkpoints."""
-    return [point['data set'] for point in trained['curve'][-N_LAST:]]
-
-
 def all_class_rows(tuned: Tuned, data: str) -> list[dict[str, Any]]:
     """Return the rows of a data set with all classes: the starting networks, then each way."""
     start = spread_over_seeds([trained['mIoU'] for trained in tuned.starts[data]])
     rows = [first_columns(ALL_CLASSES, data, START) | {'mIoU': start}]
     for way in WAYS:
         group = tuned.runs[Tuning(data, way)]
-        scores = [last_scores(trained) for trained in group]
+        scores = [trained.late_scores for trained in group]
         row = first_columns(ALL_CLASSES, data, WAYS[way].title, group[0]['lr'])
         row['mIoU'] = spread_over_seeds([statistics.fmean(values) for values in scores])
         row['deviation of checkpoints'] = statistics.fmean(spread_over_seeds(values)['std'] for values in scores)
@@ -264,7 +259,7 @@ def run_rows(
     for i, trained in enumerate(group):
         row = {'data': tuning.data, 'loss': title_of(tuning), 'seed': trained['seed'], 'seconds': trained['seconds']}
         if losses is None:
-            rows.append(row | {'mIoU of checkpoints': last_scores(trained), 'IoU': trained['IoU']})
+            rows.append(row | {'mIoU of checkpoints': trained.late_scores, 'IoU': trained['IoU']})
         else:
             score = value_of(class_image_iou, trained.areas[:, :, 1:])
             rows.append(row | {'class': tuning.cls, 'image IoU': score, 'losses': losses[i]})
@@ -294,7 +289,7 @@ def draw(tuned: Tuned) -> Figure:
     axes = figure.subplots(2, len(DATA), sharey='row', height_ratios=heights, squeeze=False)
     for (above, below), data in zip(axes.T, DATA, strict=True):
         scores = {way.title: tuned.runs[Tuning(data, name)] for name, way in WAYS.items()}
-        means = {title: [statistics.fmean(last_scores(t)) for t in group] for title, group in scores.items()}
+        means = {title: [statistics.fmean(t.late_scores) for t in group] for title, group in scores.items()}
         draw_rows(above, means, [trained['mIoU'] for trained in tuned.starts[data]])
         above.set(title=f'{data}: all classes', xlabel='mIoU (%)')
         values = {

@@ -76,7 +76,7 @@ def direct_loss(
         raise ValueError(f'Parameter `truth` should be given with `mode={mode!r}`. Found None.')
     with torch.no_grad():
         direct = augmented_inference(weight) if weight else inference()
-        other = truth if other_weight is None else inference()
+        other = truth if other_weight is None and truth is not None else inference()
         loss_of_direct, loss_of_other = loss(direct), loss(other)
     difference = score(direct) - score(other)
     if loss_of_other.shape != difference.shape:
