@@ -75,6 +75,7 @@ WAYS = {
     'lmp-iou': Way('loss max-pooling, sampling by IoU', 'lmp', 'lmp-iou'),
     'lovasz': Way('Lovász-Softmax', 'lovasz'),
     'lovasz-equibatch': Way('Lovász-Softmax, equibatch', 'lovasz', 'ce-equibatch'),
+    'metric': Way("metric_loss('miou')", 'metric'),
 }
 ONE_CLASS_LOSSES: dict[str, dict[str, Any]] = {
     'cross-entropy': dict(type='CrossEntropyLoss', use_sigmoid=True),
