@@ -349,6 +349,8 @@ OURS = {
     'lmp': dict(type='LossMaxPooling', p=1.3, ratio=0.25),
     'lovasz': dict(type='LovaszSoftmaxLoss', classes='present', scope='batch'),
     'lovasz-hinge': dict(type='LovaszHingeLoss', scope='image'),
+    'hinge': dict(type='DirectZeroOneLoss', update='hinge'),
+    'rahman-wang': dict(type='SoftIoULoss'),
 }
 
 
@@ -456,6 +458,15 @@ def test_baseline_of_lovasz_is_the_mean_cross_entropy_of_the_pixels_that_are_not
     else:
         expected = cross_entropies(logits, label)[valid].mean()
     torch.testing.assert_close(objective(head, logits, label), expected)
+
+
+def test_binary_hinge_is_the_mean_hinge_of_the_doubled_scores():
+    [path] = [path for path in BINARY if path.name.startswith('hinge_')]
+    head = build_head(load(path).model.decode_head)
+    logits, label = random_batch(head.num_classes, 32, n_channels=head.out_channels)
+    valid = label != IGNORED
+    margins = logits[:, 0][valid] * (2 * label[valid] - 1)
+    torch.testing.assert_close(objective(head, logits, label), (1 - 2 * margins).clamp(min=0).mean())
 
 
 @each(BINARY)

@@ -19,11 +19,11 @@ from mmpretrain.models.losses import CrossEntropyLoss
 from shipped_configs import CONFIGS, load
 from voc_tree import write_voc
 
-from mmseg_nondecomp import DirectAPLoss
+from mmseg_nondecomp import DirectAPLoss, DirectZeroOneLoss
 from mmseg_nondecomp.datasets.voc_actions import ACTIONS
 
 FOLDER = CONFIGS / 'voc_actions'
-CE, AP = (FOLDER / f'{name}_alexnet_1xb2093-300_voc12-actions.py' for name in ('ce', 'ap'))
+CE, HINGE, AP = (FOLDER / f'{name}_alexnet_1xb2093-300_voc12-actions.py' for name in ('ce', 'hinge', 'ap'))
 LOADERS = ('train_dataloader', 'val_dataloader', 'test_dataloader')
 PEOPLE = (1, 2) * 8
 MISSING = 'ridinghorse'
@@ -75,19 +75,23 @@ def tiny_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS.module_dict, 'TinyAlexNet', TinyAlexNet)
 
 
-def test_there_are_a_config_of_the_loss_and_its_baseline():
-    assert sorted(FOLDER.glob('*.py')) == [AP, CE]
+def test_there_are_configs_of_the_loss_and_its_baselines():
+    assert sorted(FOLDER.glob('*.py')) == [AP, CE, HINGE]
     assert (FOLDER / 'README.md').exists()
 
 
-def test_differs_from_cross_entropy_in_the_loss_alone():
-    ours, base = load(AP), load(CE)
-    assert ours.model.head.pop('loss') == dict(type='DirectAPLoss', epsilon=0.1)
+OURS = {AP: dict(type='DirectAPLoss', epsilon=0.1), HINGE: dict(type='DirectZeroOneLoss', update='hinge')}
+
+
+@pytest.mark.parametrize('path', OURS, ids=['ap', 'hinge'])
+def test_differs_from_cross_entropy_in_the_loss_alone(path: Path):
+    ours, base = load(path), load(CE)
+    assert ours.model.head.pop('loss') == OURS[path]
     assert base.model.head.pop('loss') == dict(type='CrossEntropyLoss', use_sigmoid=True)
     assert ours.to_dict() == base.to_dict()
 
 
-@pytest.mark.parametrize('path', [AP, CE], ids=['ap', 'ce'])
+@pytest.mark.parametrize('path', [AP, CE, HINGE], ids=['ap', 'ce', 'hinge'])
 def test_the_whole_training_part_is_a_batch_of_which_splits_share_no_image(path: Path):
     cfg = load(path)
     assert cfg.train_dataloader.batch_size == math.ceil(6278 / 3)
@@ -138,12 +142,12 @@ def test_starts_from_torchvisions_weights_but_for_the_last_layer(monkeypatch: py
     assert not found['classifier.6.bias'].any()
 
 
-@pytest.mark.parametrize('path', [AP, CE], ids=['ap', 'ce'])
+@pytest.mark.parametrize('path', [AP, CE, HINGE], ids=['ap', 'ce', 'hinge'])
 def test_alexnet_takes_a_step(path: Path, voc: Path):
     cfg = small(path, voc, tiny=False)
     torch.manual_seed(0)
     model = MODELS.build(dict(cfg.model, data_preprocessor=cfg.data_preprocessor)).train()
-    assert type(model.head.loss_module) is (DirectAPLoss if path == AP else CrossEntropyLoss)
+    assert type(model.head.loss_module) is {AP: DirectAPLoss, CE: CrossEntropyLoss, HINGE: DirectZeroOneLoss}[path]
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
     data = model.data_preprocessor(default_collate([dataset[index] for index in range(4)]), training=True)
     [(name, loss)] = model(**data, mode='loss').items()
@@ -173,7 +177,7 @@ def test_one_network_for_one_action(voc: Path, tiny_is_known: None):
     assert model.backbone.classifier.weight.grad.any()
 
 
-@pytest.mark.parametrize('path', [AP, CE], ids=['ap', 'ce'])
+@pytest.mark.parametrize('path', [AP, CE, HINGE], ids=['ap', 'ce', 'hinge'])
 def test_trains_validates_and_tests_with_mmengines_runner(path: Path, voc: Path, tmp_path: Path, tiny_is_known: None):
     cfg = small(path, voc)
     cfg.work_dir = str(tmp_path)
