@@ -32,7 +32,8 @@ def test_one_class_has_97_percent_of_the_pixels_in_the_settings_of_rare_classes(
     labels = np.concatenate([draw_scene(0, 'train', i).label.ravel() for i in range(60)])
     pixels = dict(zip(CLASSES, np.bincount(labels[labels < 255], minlength=len(CLASSES)).tolist(), strict=True))
     on_earth = dict(zip(LEGEND, PIXELS['train'], strict=False))
-    for name, counts in (('LongTailShapes, rare', pixels), ('LandCover, rare', on_earth)):
+    settings = ('LongTailShapes, rare', pixels), ('LandCover, rare', on_earth), ('LandCover, snow', on_earth)
+    for name, counts in settings:
         share = sum(counts[c] for c in recipe.SETTINGS[name].rare) / sum(counts.values())
         assert 0.02 < share < 0.04
 
