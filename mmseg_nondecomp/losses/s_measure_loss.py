@@ -33,8 +33,8 @@ class SMeasureLoss(DualAscent, SetLoss):
     says; elsewhere call ``loss.step()`` after the optimizer's step. They are in the ``state_dict``, and start anew with
     a training of a Runner that is not resumed. Gradients come from bounds on the rates, which are far above the rates
     unless the classes are almost separable. Multipliers that follow bounds end far from the target; by default they
-    follow the true rates. With ``per_example=True`` they follow the bounds as in the paper's Algorithm 1; what differs from
-    it is that sums are means, ``damping`` is not 0, and ε is at least 1.
+    follow the true rates. With ``per_example=True`` they follow the bounds as in the paper's Algorithm 1, from which it
+    differs in that sums are means, ``damping`` is not 0, and ε is at least 1.
 
     Args:
         measure: ``'f_beta'``, ``'precision_at_recall'`` (the recall of the constraint is ``target``),
