@@ -65,7 +65,7 @@ REPRODUCTIONS = {
     'fashion-tail': Entry(fashion_tail.reproduce, 'beyond the papers, Fashion-MNIST', '5 min'),
     'fine-tuning': Entry(fine_tuning.reproduce, 'Lovász-Softmax, section 4; loss max-pooling, section 5', '15 min'),
     'land-cover': Entry(
-        land_cover.reproduce, 'beyond the papers, a data set of satellite images', '120 min', quick=land_cover.quick
+        land_cover.reproduce, 'beyond the papers, a data set of satellite images', '40 min', quick=land_cover.quick
     ),
     'lmp-sweep': Entry(lmp_sweep.reproduce, 'loss max-pooling, table 1', '5 min'),
     'lmp-tiling': Entry(lmp_tiling.reproduce, 'loss max-pooling, section 5.2', '2 min'),
