@@ -40,10 +40,10 @@ def search_for(monkeypatch):
         return [dict(lr=job.lr, mIoU=job.score, seconds=1.0) for job in jobs]
 
     def run(**score_of):
-        def jobs_of(key):
-            return lambda rate: [SimpleNamespace(key=key, lr=rate, score=score_of[key](rate), work_dir=None)]
+        def jobs_of(key, rate):
+            return [SimpleNamespace(key=key, lr=rate, score=score_of[key](rate), work_dir=None)]
 
-        return search_rates({key: jobs_of(key) for key in score_of}, 2), calls
+        return search_rates(score_of, jobs_of, 2), calls
 
     monkeypatch.setattr(search, 'train_missing', train_missing)
     return run

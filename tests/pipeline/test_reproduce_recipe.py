@@ -84,6 +84,8 @@ def test_the_recipe_is_compared_with_the_best_other_row(monkeypatch):
     assert "metric_loss('miou') 0, metric_loss('miou', memory=16) 2." in done.found
     assert 'The recipe is further behind in: LandCover, rare.' in done.found
     assert [axis.get_title() for axis in done.figure.axes] == settings
+    assert list(done.results['IoU']) == settings[1:]
+    assert done.results['IoU'][settings[1]]['cross-entropy'] == {'sky': 20.5, 'bird': 20.5}
 
 
 class SearchedRate:

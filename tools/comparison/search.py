@@ -1,7 +1,7 @@
 """Search of the learning rate of each config on a validation set."""
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from comparison.job import Job
@@ -44,18 +44,19 @@ def mean_iou(trained: Trained) -> float:
 
 
 def search_rates(
-    jobs: Mapping[Key, Callable[[float], Sequence[Job]]],
+    keys: Iterable[Key],
+    jobs: Callable[[Key, float], Sequence[Job]],
     n_at_a_time: int,
     score: Callable[[Trained], float] = mean_iou,
 ) -> dict[Key, Searched]:
-    """Return the best learning rate for each key; ``jobs`` are functions that give its runs with a rate.
+    """Return the best learning rate for each key; ``jobs`` returns its runs with a rate.
 
     `FIRST_RATES` are tried, then further ones of `RATES` until the best one is not at the edge of those tried.
     """
-    runs: dict[Key, list[Trained]] = {key: [] for key in jobs}
-    rates = dict.fromkeys(jobs, FIRST_RATES)
+    rates = dict.fromkeys(keys, FIRST_RATES)
+    runs: dict[Key, list[Trained]] = {key: [] for key in rates}
     while any(rates.values()):
-        batch = [(key, job) for key in jobs for rate in rates[key] for job in jobs[key](rate)]
+        batch = [(key, job) for key in rates for rate in rates[key] for job in jobs(key, rate)]
         for (key, job), result in zip(batch, train_missing([job for _, job in batch], n_at_a_time), strict=True):
             runs[key].append(Trained(result, job.work_dir))
         searched = {key: best_rate(group, score) for key, group in runs.items()}

@@ -3,7 +3,6 @@
 import itertools
 import os
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -190,7 +189,7 @@ def tune(tunings: Sequence[Tuning], seeds: Sequence[int]) -> Tuned:
     def search_jobs(key: Tuning, rate: float) -> list[Job]:
         return [job(tuning, SEARCH_SEED, rate, n_points=1) for tuning in groups[key]]
 
-    searched = search_rates({key: partial(search_jobs, key) for key in groups}, os.cpu_count() or 1, own_measure)
+    searched = search_rates(groups, search_jobs, os.cpu_count() or 1, own_measure)
     jobs = {}
     for seed, tuning in itertools.product(seeds, tunings):
         rate = searched[tuning._replace(cls=None)].rate

@@ -15,7 +15,6 @@ import itertools
 import os
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -127,7 +126,7 @@ def search(settings: Iterable[Setting]) -> dict[Setting, Searched]:
     def jobs_of(setting: Setting, rate: float) -> list[Job]:
         return [Job(setting.config, SEARCH_SEED, OUT / 'search', setting.schedule, rate, OPTIONS, n_points=1)]
 
-    return search_rates({setting: partial(jobs_of, setting) for setting in settings}, os.cpu_count() or 1)
+    return search_rates(settings, jobs_of, os.cpu_count() or 1)
 
 
 def train(rates: Mapping[Setting, float], seeds: Sequence[int]) -> Runs:

@@ -112,7 +112,12 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
         name: {WAYS[way]: [each['mIoU'] for each in runs] for way, runs in group.items()}
         for name, group in groups.items()
     }
-    return Reproduction({'mIoU': scores}, rows, finding(groups), draw(scores))
+    of_classes = {
+        name: {WAYS[way]: land_cover.class_means(runs) for way, runs in group.items()}
+        for name, group in groups.items()
+        if SETTINGS[name].rare
+    }
+    return Reproduction({'mIoU': scores, 'IoU': of_classes}, rows, finding(groups), draw(scores))
 
 
 Group = Mapping[str, Sequence[Trained]]
