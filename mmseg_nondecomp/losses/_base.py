@@ -45,7 +45,7 @@ class Value(NamedTuple):
 
     loss: Tensor  # a scalar
     statistics: Any = None  # intermediate results for `RegisteredLoss.observe` and `RegisteredLoss.measures`
-    factor: Tensor | None = None  # of cross-entropy beside the loss, if it follows the loss
+    weight_of_cross_entropy: Tensor | None = None  # in a mean of both, if it follows the loss
 
 
 class RegisteredLoss(nn.Module):

@@ -1,4 +1,4 @@
-"""The loss that `MetricLoss` recommends for mean IoU, and the factor of cross-entropy beside it."""
+"""The loss that `MetricLoss` recommends for mean IoU, and the weight of cross-entropy beside it."""
 
 from typing import Any
 
@@ -12,6 +12,9 @@ from mmseg_nondecomp.losses.lovasz_softmax_loss import LovaszSoftmaxLoss
 
 BELOW_ONE = 0.999
 """Factor of the loss of a class in its logarithm, so that the value is finite."""
+
+EQUAL_WEIGHTS = 0.125
+"""Soft IoU, above that of one class everywhere, at which cross-entropy and the loss of IoU have the same weight."""
 
 
 class IoULoss(LovaszSoftmaxLoss):
@@ -29,11 +32,11 @@ class IoULoss(LovaszSoftmaxLoss):
         return super().average(losses._replace(losses=3 * of_classes - torch.log1p(-BELOW_ONE * of_classes)))
 
     def value(self, inputs: Inputs, each_set: bool = False, **_: Any) -> Value:
-        """Compute the loss, and the factor of cross-entropy.
+        """Compute the loss, and the weight of cross-entropy beside it.
 
-        With a constant factor, cross-entropy first learns the frequencies of the classes. The probabilities of rare
+        With a constant weight, cross-entropy first learns the frequencies of the classes. The probabilities of rare
         classes are then close to 0, where the softmax passes on little of the gradient of the Lovász loss.
         """
         losses, statistics = self.class_losses(inputs, self.activation(inputs))
-        factor = share_above_one_class(losses, exclusive=not self._decides_each_class(inputs))
-        return Value(self.average(losses), statistics, factor)
+        share = share_above_one_class(losses, exclusive=not self._decides_each_class(inputs))
+        return Value(self.average(losses), statistics, share / (share + EQUAL_WEIGHTS))

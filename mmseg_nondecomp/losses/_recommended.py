@@ -44,7 +44,7 @@ class Choice(NamedTuple):
 
 
 LOVASZ = (
-    'the Lovász loss is the tightest convex surrogate of 1 - IoU; the factor of cross-entropy rises with the IoU, as '
+    'the Lovász loss is the tightest convex surrogate of 1 - IoU; the weight of cross-entropy rises with the IoU, as '
     'a constant one suppresses rare classes'
 )
 DICE = 'it is one minus the soft Dice coefficient; cross-entropy has a gradient at every pixel'

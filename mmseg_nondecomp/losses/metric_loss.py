@@ -14,18 +14,18 @@ from mmseg_nondecomp.registry import MODELS
 class MetricLoss(RisingSum):
     r"""The loss that docs/choosing.md recommends for a measure; ``print`` shows it, and the reason.
 
-    For IoU of several classes it is the mean of :math:`3 L_c - \log(1 - L_c)` over the :math:`k` classes in the
-    mini-batch, with their Lovász-Softmax losses :math:`L_c`, and cross-entropy with a factor that rises with their soft
-    IoU. It is 0 while one class is predicted everywhere, 1 without errors, and has no gradient:
+    For IoU of several classes it is :math:`(1 - w) L + w \mathrm{CE}`. :math:`L` is the mean of :math:`3 L_c -
+    \log(1 - L_c)` over the :math:`k` classes in the mini-batch, with their Lovász-Softmax losses :math:`L_c`. The
+    weight :math:`w` has no gradient. It rises with the soft IoU, from 0 while one class is predicted everywhere:
 
     .. math::
-        r = \max\left(0, \frac{\sum_c (1 - L_c) - 1}{k - 1}\right)
+        w = \frac{r}{r + 1/8}, \qquad r = \max\left(0, \frac{\sum_c (1 - L_c) - 1}{k - 1}\right)
 
     Args:
         measure: ``'miou'`` or ``'dice'``, also of images (``'image_miou'``) and with a mean over images for each class
             (``'class_miou'``); ``'f_beta'``, ``'precision_at_recall'``, ``'recall_at_precision'``, ``'auc_roc'``,
             ``'auc_pr'``, ``'ap'``, ``'top5'`` for any k, or ``'accuracy'``. Usual other names are accepted.
-        cross_entropy: The factor of cross-entropy, ``'rising'`` for :math:`r`; by default the recommended one.
+        cross_entropy: The factor of cross-entropy, ``'rising'`` for the mean; by default the recommended one.
         mode: How calls are read: see `SetLoss`. With ``'binary'``, IoU has the loss of Dice.
         ignore_index: The label that removes an item from the set, unless the call has one.
         loss_weight: The factor of the sum in the objective.

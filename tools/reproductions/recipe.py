@@ -5,9 +5,6 @@ another loss in constant proportion, at two lengths on LongTailShapes and LandCo
 but the rarest, which together have 3 % of the pixels, are one class. On LandCover no loss finds these: "snow" has two
 rare classes that some losses find. The setting "bar" has one rare class against the rest. Each row has the learning
 rate of its config, on LandCover the searched one. Measured on test images.
-
-A further row is the recipe with a memory of 16 mini-batches: the set of the loss then contains rare classes more often.
-The number was chosen on validation images, with a seed of its own.
 """
 
 import os
@@ -26,15 +23,13 @@ from mmseg_nondecomp.datasets.land_cover import LEGEND, PIXELS
 from reproductions import Reproduction, land_cover, spread_over_seeds
 
 OUT = land_cover.OUT.with_name('recipe')
-RECIPE, MEMORY = 'metric', 'metric-memory'
-OF_MEMORY = {'model.decode_head.loss_decode.memory': 16}
+RECIPE = 'metric'
 WAYS = {
     'ce': 'cross-entropy',
     'ce-dice': 'cross-entropy + Dice',
     'ce-lovasz': 'cross-entropy + 3 · Lovász',
     'lovasz': 'Lovász-Softmax',
     RECIPE: "metric_loss('miou')",
-    MEMORY: "metric_loss('miou', memory=16)",
 }
 SHAPES, EARTH = 'configs/long_tail_shapes/tiny-unet_{way}_lts.py', 'configs/land_cover/tiny-unet_{way}_lc.py'
 RARE_SHAPES = CLASSES[9:]
@@ -54,10 +49,8 @@ class Setting(NamedTuple):
     def job(self, way: str, seed: int, rate: float | None = None) -> Job:
         """Return a run that is measured on test images, in the folder of the main table if it is one of these."""
         options = land_cover.ON_TEST | (one_frequent_class(self.rare) if self.rare else {})
-        is_of_main_table = self.config == EARTH and not self.rare and way != MEMORY
+        is_of_main_table = self.config == EARTH and not self.rare
         out = land_cover.OUT if is_of_main_table else OUT / f'{len(self.rare)}-rare'
-        if way == MEMORY:
-            way, options, out = RECIPE, options | OF_MEMORY, out / 'memory'
         return Job(self.config.format(way=way), seed, out, self.schedule, rate, options, n_points=1)
 
 
@@ -95,9 +88,8 @@ SETTINGS = {
 
 def reproduce(seeds: Sequence[int]) -> Reproduction:
     """Train all rows in all settings, where there is no result yet, and compare them."""
-    searched = land_cover.search(land_cover.Setting('tiny-unet', 'short', way) for way in WAYS if way != MEMORY)
+    searched = land_cover.search(land_cover.Setting('tiny-unet', 'short', way) for way in WAYS)
     rates = {setting.way: found.rate for setting, found in searched.items()}
-    rates[MEMORY] = rates[RECIPE]
     jobs = {
         (name, way, seed): setting.job(way, seed, rates[way] if setting.config == EARTH else None)
         for seed in seeds
@@ -134,7 +126,7 @@ def row_of(name: str, group: Group) -> dict[str, Any]:
 
 def against_best(group: Group) -> tuple[str, Difference]:
     """Return the best other row, and the recipe's paired difference to it."""
-    others = [way for way in group if way not in (RECIPE, MEMORY)]
+    others = [way for way in group if way != RECIPE]
     best = max(others, key=lambda way: mean_iou(group[way]))
     ours, theirs = ([each.areas for each in group[way]] for way in (RECIPE, best))
     return WAYS[best], paired_difference(ours, theirs, 'data set')
