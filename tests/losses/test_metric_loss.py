@@ -46,7 +46,7 @@ def maps(n_classes=5, ignore_index=None):
 
 
 def iou_loss(logits, labels, several=False):
-    """Return 3 L - log(1 - 0.999 L) of the present classes, each computed alone, and the factor of cross-entropy."""
+    """Return 3 L - log(1 - 0.999 L) of the present classes, each computed alone, and the weight of cross-entropy."""
     truth = [labels[:, c] if several else labels == c for c in range(logits.shape[1])]
     mode = 'multilabel' if several else 'multiclass'
     losses = [
@@ -54,9 +54,16 @@ def iou_loss(logits, labels, several=False):
     ]
     index = sum(1 - loss.item() for loss in losses)
     value = sum(3 * loss - torch.log(1 - 0.999 * loss) for loss in losses) / len(losses)
-    if several:
-        return value, index / len(losses)
-    return value, max(0, (index - 1) / (len(losses) - 1))
+    return value, weight_of(index / len(losses) if several else max(0, (index - 1) / (len(losses) - 1)))
+
+
+def weight_of(share):
+    """Return the weight of cross-entropy, a half at a share of 1/8."""
+    return 8 * share / (8 * share + 1)
+
+
+def mean_of(weight, cross_entropy, loss):
+    return weight * cross_entropy + (1 - weight) * loss
 
 
 def same(found, expected, scores):
@@ -74,12 +81,12 @@ def test_measures_of_decisions_have_cross_entropy_beside_them(measure, ignore_in
 
 
 @pytest.mark.parametrize('ignore_index', [None, -100])
-def test_cross_entropy_beside_the_loss_of_iou_has_a_rising_factor(ignore_index):
+def test_cross_entropy_beside_the_loss_of_iou_has_a_rising_weight(ignore_index):
     logits, labels = maps(5, ignore_index)
     logits = (logits + 2 * F.one_hot(labels.clamp(0), 5).movedim(-1, 1)).detach().requires_grad_()
-    loss, factor = iou_loss(logits, labels)
-    assert 0.1 < factor < 0.9
-    expected = loss + factor * F.cross_entropy(logits, labels, ignore_index=-100)
+    loss, weight = iou_loss(logits, labels)
+    assert 0.1 < weight < 0.9
+    expected = mean_of(weight, F.cross_entropy(logits, labels, ignore_index=-100), loss)
     same(metric_loss('miou', ignore_index=ignore_index)(logits, labels), expected, logits)
 
 
@@ -107,10 +114,10 @@ def several_labels():
     return logits, (torch.rand(logits.shape, generator=torch.Generator().manual_seed(1)) < 0.3).long()
 
 
-def test_several_labels_have_a_rising_factor():
+def test_several_labels_have_a_rising_weight():
     logits, several = several_labels()
-    loss, factor = iou_loss(logits, several, several=True)
-    expected = loss + factor * F.binary_cross_entropy_with_logits(logits, several.float())
+    loss, weight = iou_loss(logits, several, several=True)
+    expected = mean_of(weight, F.binary_cross_entropy_with_logits(logits, several.float()), loss)
     same(metric_loss('miou', mode='multilabel')(logits, several), expected, logits)
 
 
@@ -155,24 +162,26 @@ def test_cross_entropy_and_the_settings_of_the_loss_can_be_changed():
 
 
 def test_cross_entropy_enters_as_the_iou_rises():
-    """The factor is 0 where all pixels have one class, and 1 where all are right."""
+    """The weight is 0 where all pixels have one class, and 8 / 9 where all are right."""
     labels = torch.arange(4).repeat_interleave(16).view(1, 8, 8)
     decided = labels.clone()
     decided[labels == 3] = 0
-    for predicted, factor in ((labels, 1), (decided, (2.5 / 4 - 1 / 4) / (3 / 4)), (torch.zeros_like(labels), 0)):
+    for predicted, share in ((labels, 1), (decided, (2.5 / 4 - 1 / 4) / (3 / 4)), (torch.zeros_like(labels), 0)):
         logits = (40.0 * F.one_hot(predicted, 4)).movedim(-1, 1).requires_grad_()
         for measure in ('miou', 'image_miou', 'class_miou'):
             alone = metric_loss(measure, cross_entropy=0)(logits, labels)
-            same(metric_loss(measure)(logits, labels), factor * F.cross_entropy(logits, labels) + alone, logits)
+            expected = mean_of(weight_of(share), F.cross_entropy(logits, labels), alone)
+            same(metric_loss(measure)(logits, labels), expected, logits)
 
 
-def test_the_factor_is_that_of_all_sets_together():
+def test_the_weight_is_that_of_all_sets_together():
     """Two images: without errors in three classes, and one class of two everywhere."""
     labels = torch.stack([torch.arange(3).repeat_interleave(12).view(6, 6), torch.arange(36).view(6, 6) // 18])
     logits = 40.0 * F.one_hot(torch.stack([labels[0], torch.zeros(6, 6, dtype=torch.long)]), 3).movedim(-1, 1)
-    expected = (3 + 1 / 2 - 2) / (3 + 2 - 2) * F.cross_entropy(logits, labels)
+    weight = weight_of((3 + 1 / 2 - 2) / (3 + 2 - 2))
     alone = metric_loss('image_miou', cross_entropy=0)(logits, labels)
-    torch.testing.assert_close(metric_loss('image_miou')(logits, labels), expected + alone)
+    expected = mean_of(weight, F.cross_entropy(logits, labels), alone)
+    torch.testing.assert_close(metric_loss('image_miou')(logits, labels), expected)
 
 
 def test_batches_of_one_class_and_without_objects():
@@ -180,14 +189,14 @@ def test_batches_of_one_class_and_without_objects():
     alone = metric_loss('miou', cross_entropy=0)
     torch.testing.assert_close(metric_loss('miou')(logits, labels), alone(logits, labels))
     one = logits[:, :1]  # a sigmoid: without an object, only cross-entropy has a gradient
-    expected = F.binary_cross_entropy_with_logits(one[:, 0], labels.float())
+    expected = weight_of(1) * F.binary_cross_entropy_with_logits(one[:, 0], labels.float())
     torch.testing.assert_close(metric_loss('miou')(one, labels), expected)
     for nothing in (metric_loss('miou')(logits, labels + 255), metric_loss('miou')(logits[:0], labels[:0])):
         assert nothing.item() == 0
 
 
 def test_cross_entropy_is_left_out_while_one_class_is_nearly_everything():
-    """With a constant factor, cross-entropy has most of the gradient; with the rising one, none."""
+    """With a constant weight, cross-entropy has most of the gradient; with the rising one, none."""
     labels = torch.zeros(1, 32, 32, dtype=torch.long)
     labels[:, :4, :8] = 1
     logits = torch.stack([torch.full((1, 32, 32), 3.4), torch.zeros(1, 32, 32)], 1).requires_grad_()
@@ -195,7 +204,7 @@ def test_cross_entropy_is_left_out_while_one_class_is_nearly_everything():
     same(metric_loss('miou')(logits, labels), alone, logits)
 
 
-def test_a_constant_factor_takes_the_place_of_the_rising_one():
+def test_a_constant_factor_takes_the_place_of_the_rising_weight():
     logits, labels = maps()
     logits = (logits + 2 * F.one_hot(labels, 5).movedim(-1, 1)).detach().requires_grad_()
     expected = 0.5 * F.cross_entropy(logits, labels) + iou_loss(logits, labels)[0]
@@ -242,7 +251,7 @@ def test_the_choice_and_its_reason_are_printed():
     text = repr(metric_loss('top3'))
     assert "'top3': 1 * SmoothTopKLoss, because confusions within the k cost little" in text
     assert 'SmoothTopKLoss(k=3' in text
-    assert "'miou': rising * CrossEntropy + 1 * IoULoss, because" in repr(metric_loss('miou'))
+    assert "'miou': w * CrossEntropy + (1 - w) * IoULoss, because" in repr(metric_loss('miou'))
 
 
 def test_step_moves_the_multipliers_and_is_allowed_everywhere():
