@@ -13,8 +13,10 @@ from mmseg_nondecomp.losses.lovasz_softmax_loss import LovaszSoftmaxLoss
 BELOW_ONE = 0.999
 """Factor of the loss of a class in its logarithm, so that the value is finite."""
 
-EQUAL_WEIGHTS = 0.125
-"""Soft IoU, above that of one class everywhere, at which cross-entropy and the loss of IoU have the same weight."""
+HIGHEST_RATIO = 2.0
+"""Bound on the weight of cross-entropy over that of the loss of IoU."""
+HALF_AT = 1 / 16
+"""Share of the way from one class everywhere to no error at which the ratio of the weights is half of its bound."""
 
 
 class IoULoss(LovaszSoftmaxLoss):
@@ -39,4 +41,5 @@ class IoULoss(LovaszSoftmaxLoss):
         """
         losses, statistics = self.class_losses(inputs, self.activation(inputs))
         share = share_above_one_class(losses, exclusive=not self._decides_each_class(inputs))
-        return Value(self.average(losses), statistics, share / (share + EQUAL_WEIGHTS))
+        ratio = HIGHEST_RATIO * share / (share + HALF_AT)
+        return Value(self.average(losses), statistics, ratio / (1 + ratio))

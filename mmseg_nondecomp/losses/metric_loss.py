@@ -19,7 +19,7 @@ class MetricLoss(RisingSum):
     weight :math:`w` has no gradient. It rises with the soft IoU, from 0 while one class is predicted everywhere:
 
     .. math::
-        w = \frac{r}{r + 1/8}, \qquad r = \max\left(0, \frac{\sum_c (1 - L_c) - 1}{k - 1}\right)
+        \frac{w}{1 - w} = \frac{2 r}{r + 1/16}, \qquad r = \max\left(0, \frac{\sum_c (1 - L_c) - 1}{k - 1}\right)
 
     Args:
         measure: ``'miou'`` or ``'dice'``, also of images (``'image_miou'``) and with a mean over images for each class
