@@ -127,7 +127,7 @@ class UpBottleneck(nn.Module):
 
     def forward(self, features: Tensor, positions: Tensor) -> Tensor:
         """Return the features of the block, for the positions of the bottleneck that halved this size."""
-        return self.activation(F.max_unpool2d(self.main(features), positions, 2) + self.branch(features))
+        return self.activation(F.max_unpool2d(self.main(features), positions, (2, 2)) + self.branch(features))
 
 
 def _branch(projection: nn.Module, middle: Sequence[nn.Module], channels: int, dropout: float) -> nn.Sequential:
