@@ -46,19 +46,26 @@ __all__ += ['SumOfLosses', 'functional', 'index_classes', 'metric_loss']
 
 # Public names that need a package of OpenMMLab, and the package.
 NEEDS = dict.fromkeys(['DualAscentHook', 'LossCheckHook', 'LossWeightHook', 'TiledSegmentor'], 'MMEngine')
-NEEDS |= dict.fromkeys(['DecidingSegmentor', 'DecidingTTAModel'], 'MMEngine')
+NEEDS |= dict.fromkeys(['ClassWeightHook', 'DecidingSegmentor', 'DecidingTTAModel'], 'MMEngine')
 NEEDS |= dict.fromkeys(['TorchMetricsEvaluator', 'TrainIoUHook', 'TrainMetricsHook'], 'MMEngine')
 NEEDS |= dict.fromkeys(['CornerCrop', 'GroupLabelNoise', 'RandomCropOnClass'], 'MMCV')
 
 if HAS_MMENGINE:
     from mmseg_nondecomp.checkpoints import adapt_mmengine
     from mmseg_nondecomp.evaluation import TorchMetricsEvaluator
-    from mmseg_nondecomp.hooks import DualAscentHook, LossCheckHook, LossWeightHook, TrainIoUHook, TrainMetricsHook
+    from mmseg_nondecomp.hooks import (
+        ClassWeightHook,
+        DualAscentHook,
+        LossCheckHook,
+        LossWeightHook,
+        TrainIoUHook,
+        TrainMetricsHook,
+    )
     from mmseg_nondecomp.segmentors import DecidingSegmentor, DecidingTTAModel, TiledSegmentor
 
     adapt_mmengine()
     __all__ += ['DualAscentHook', 'LossCheckHook', 'LossWeightHook', 'TrainIoUHook', 'TrainMetricsHook']
-    __all__ += ['DecidingSegmentor', 'DecidingTTAModel', 'TiledSegmentor', 'TorchMetricsEvaluator']
+    __all__ += ['ClassWeightHook', 'DecidingSegmentor', 'DecidingTTAModel', 'TiledSegmentor', 'TorchMetricsEvaluator']
 
 if HAS_MMCV:
     from mmseg_nondecomp.transforms import CornerCrop, GroupLabelNoise, RandomCropOnClass

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import logging
 import math
 import pkgutil
 import re
@@ -24,12 +25,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from PIL import Image
+from torch.nn.utils import parameters_to_vector
 
 pytest.importorskip('mmseg')
 
 from mmengine import registry
 from mmengine.config import Config
 from mmengine.dataset import Compose
+from mmengine.model import revert_sync_batchnorm
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import DefaultScope, Registry
 from mmengine.structures import PixelData
@@ -94,7 +97,7 @@ def shapes(name: str) -> Config:
 
 def build_head(cfg: Config) -> torch.nn.Module:
     """Build a head with few channels, its loss and its pixel sampler."""
-    in_channels = [4] * len(cfg.in_channels) if isinstance(cfg.in_channels, list) else 4
+    in_channels = [4] * len(cfg.in_channels) if isinstance(cfg.get('in_channels'), list) else 4
     return MODELS.build({**cfg, 'in_channels': in_channels, 'channels': 4})
 
 
@@ -129,8 +132,8 @@ def cross_entropies(logits: torch.Tensor, label: torch.Tensor) -> torch.Tensor:
 def test_there_are_configs():
     assert len(SHAPES) >= 5
     assert len(LAND) >= 24
-    assert len(LMP) >= 12
-    assert len(LOVASZ) >= 12
+    assert len(LMP) >= 16
+    assert len(LOVASZ) >= 15
     assert sorted(LMP + LOVASZ) == PAPER
     assert len(SAMPLED) >= 13
     assert all(any((ROOT / folder).glob('*.py')) for folder in OTHER_TOOLBOXES)
@@ -219,20 +222,30 @@ def test_leaves_import_the_package_if_they_name_its_components(path: Path):
         assert module in imported_with_the_package() or f'{module}.'.startswith(subpackages), f'{name} is in {module}'
 
 
-@each(SHAPES + LAND)
+def with_small_backbone(cfg: Config) -> Config:
+    """Return the config with a ResNet-18 instead of a ResNet-101."""
+    if cfg.model.backbone.get('depth') == 101:
+        cfg.model.backbone.depth = 18
+        for head in (cfg.model.decode_head, cfg.model.auxiliary_head):
+            if head:
+                head.in_channels //= 4
+    return cfg
+
+
+@each(SHAPES + LAND + PAPER)
 def test_small_model_takes_a_training_step(path: Path):
-    cfg = load(path)
+    cfg = with_small_backbone(load(path))
     torch.manual_seed(0)
-    model = MODELS.build(cfg.model)
+    model = revert_sync_batchnorm(MODELS.build(cfg.model))
     set_loss_weights(cfg, model, iteration=0)
     optim_wrapper = build_optim_wrapper(model, cfg.optim_wrapper)
-    before = model.decode_head.conv_seg.weight.detach().clone()
+    before = parameters_to_vector(model.decode_head.conv_seg.parameters()).detach()
     label = random_batch(cfg.model.decode_head.num_classes, 64)[1]
     images = [torch.randint(256, (3, 64, 64), dtype=torch.uint8) for _ in label]
     log = model.train_step(dict(inputs=images, data_samples=samples(label)), optim_wrapper)
     assert log['loss'].isfinite()
     assert all(parameter.isfinite().all() for parameter in model.parameters())
-    assert not torch.equal(model.decode_head.conv_seg.weight, before)
+    assert not torch.equal(parameters_to_vector(model.decode_head.conv_seg.parameters()), before)
 
 
 def loss_weight_hooks(cfg: Config) -> list[dict]:
@@ -297,11 +310,10 @@ def test_class_weights_balance_the_median_frequency_of_land_cover(path: Path):
     assert load(path).model.decode_head.loss_decode.class_weight == weights, f'found {weights}'
 
 
-@pytest.mark.parametrize('network', ['long_tail_shapes/tiny-unet', 'land_cover/tiny-unet', 'land_cover/lite0-fpn'])
-def test_imf_and_ohem_have_the_values_of_their_definitions(network: str):
-    imf, ohem = (load(next(ROOT.glob(f'{network}_{name}_*.py'))) for name in ('imf', 'ohem'))
-    n_classes = imf.model.decode_head.num_classes
-    logits, label = random_batch(n_classes, 32)
+@each([path for path in SHAPES + LAND if method(path)[0] == 'imf'])
+def test_imf_has_the_value_of_its_definition(path: Path):
+    imf = load(path)
+    logits, label = random_batch(imf.model.decode_head.num_classes, 32)
     weight = torch.tensor(imf.model.decode_head.loss_decode.class_weight)
     valid = label != IGNORED
     expected = (weight[label.where(valid, 0)] * cross_entropies(logits, label))[valid].sum() / label.numel()
@@ -309,10 +321,14 @@ def test_imf_and_ohem_have_the_values_of_their_definitions(network: str):
     pooled = LossMaxPooling(p=math.inf, class_weight=weight, scope='batch')(logits, label)
     torch.testing.assert_close(pooled * valid.float().mean(), expected)
 
-    crop = ohem.train_pipeline[2].crop_size
+
+@each([path for path in SHAPES + LAND + PAPER if method(path)[0] == 'ohem'])
+def test_ohem_has_the_value_of_its_definition(path: Path):
+    ohem = load(path)
+    crop = next(step.crop_size for step in training_pipelines(ohem)[0] if step.type == 'RandomCrop')
     assert ohem.model.decode_head.sampler.min_kept == crop[0] * crop[1] // 4
-    logits, label = random_batch(n_classes, crop[0])
-    expected = cross_entropies(logits, label).flatten().topk(label.numel() // 4).values.mean()
+    logits, label = random_batch(ohem.model.decode_head.num_classes, crop[0])
+    expected = cross_entropies(logits, label).flatten().topk(len(label) * (crop[0] * crop[1] // 4)).values.mean()
     torch.testing.assert_close(objective(build_head(ohem.model.decode_head), logits, label), expected)
 
 
@@ -354,7 +370,25 @@ OURS = {
 }
 
 
-@each([path for path in PAPER if path not in BASELINES])
+CLASS_WEIGHTS = {'imf': 'median_frequency', 'wce': 'enet'}
+"""Weightings of the hook by the names of methods."""
+
+
+@each([path for path in PAPER if method(path)[0] in CLASS_WEIGHTS])
+def test_weighted_cross_entropy_differs_from_its_baseline_in_the_hook_and_the_reduction(path: Path):
+    found = differences(load(path).to_dict(), load(with_method(path, 'ce', '')).to_dict())
+    hook = dict(type='ClassWeightHook', weighting=CLASS_WEIGHTS[method(path)[0]])
+    assert found == {'custom_hooks': ([hook], None), 'model.decode_head.loss_decode.reduction': ('none', None)}
+
+
+@each([path for path in PAPER if method(path)[0] == 'ohem'])
+def test_online_bootstrapping_differs_from_its_baseline_in_the_pixels_alone(path: Path):
+    found = differences(load(path).to_dict(), load(with_method(path, 'ce', '')).to_dict())
+    loss = {f'model.decode_head.loss_decode.{name}' for name in ('avg_non_ignore', 'loss_weight')}
+    assert found.keys() == {'model.decode_head.sampler', *loss}
+
+
+@each([path for path in PAPER if path not in BASELINES and method(path)[0] not in (*CLASS_WEIGHTS, 'ohem')])
 def test_differs_from_its_baseline_in_the_loss_alone(path: Path):
     loss, sampling = method(path)
     found = differences(load(path).to_dict(), load(with_method(path, 'ce', sampling)).to_dict())
@@ -574,6 +608,22 @@ def test_sampled_voc_images_hold_their_class(path: Path, voc: Path):
         sample = data[index]['data_samples']
         assert index.cls in (VOC['train'] | VOC['aug'])[Path(sample.img_path).stem]
         assert index.cls in sample.gt_sem_seg.data
+
+
+@each([path for path in PAPER if method(path)[0] == 'imf' and path.parent.name == 'pascal_voc12'])
+def test_hook_weighs_the_classes_of_both_parts_of_voc(path: Path, voc: Path):
+    cfg = load(path)
+    head = build_head(cfg.model.decode_head)
+    data = DATASETS.build(cfg.train_dataloader.dataset)
+    runner: Any = SimpleNamespace(
+        model=torch.nn.ModuleList([head]), train_dataloader=SimpleNamespace(dataset=data), logger=logging.getLogger()
+    )
+    [hook] = cfg.custom_hooks
+    HOOKS.build(hook).before_train(runner)
+    # Pixels of the class, and labelled pixels of the images that have it: background, bicycle, cat and dog.
+    frequency = {0: 13 / 21, 2: 3 / 7, 8: 2 / 6, 12: 3 / 7}
+    expected = [np.median(list(frequency.values())) / frequency.get(cls, math.inf) or 1 for cls in range(21)]
+    assert head.loss_decode.class_weight == pytest.approx(expected)
 
 
 @pytest.mark.parametrize('target', ['bicycle', 'cat'])

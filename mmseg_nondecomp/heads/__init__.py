@@ -1,4 +1,4 @@
-"""Heads that a loss needs, subclasses of a toolbox's own. Importing this module imports the toolboxes that are there.
+"""Heads of losses and networks, subclasses of a toolbox's own. Importing this module imports the installed toolboxes.
 
 In a config: ``custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.heads'])``.
 """
@@ -18,6 +18,8 @@ if find_spec('mmpretrain'):
     __all__ += ['TopKClsHead']
 
 if find_spec('mmseg'):
+    from mmseg_nondecomp.heads.deeplabv2_head import DeepLabV2Head
+    from mmseg_nondecomp.heads.enet_head import ENetHead
     from mmseg_nondecomp.heads.s_measure_head import SMeasureHead
 
-    __all__ += ['SMeasureHead']
+    __all__ += ['DeepLabV2Head', 'ENetHead', 'SMeasureHead']

@@ -42,7 +42,7 @@ class LossWeightHook(Hook):
 
     def before_train(self, runner: Runner) -> None:
         """Find the losses by their names."""
-        losses = list(_losses(runner.model))
+        losses = list(losses_of(runner.model))
         missing = set(self.weights) - {loss.loss_name for loss in losses}
         if missing:
             raise ValueError(
@@ -75,10 +75,10 @@ def _check_points(name: str, points: Any) -> None:
         raise ValueError(f'Parameter `weights` should be finite. Found {points!r} for {name!r}.')
 
 
-def _losses(module: nn.Module) -> Iterator[Any]:
+def losses_of(module: nn.Module) -> Iterator[Any]:
     """Yield the losses of a model, but not those that a loss contains."""
     for child in module.children():
         if isinstance(getattr(child, 'loss_name', None), str) and hasattr(child, 'loss_weight'):
             yield child
         else:
-            yield from _losses(child)
+            yield from losses_of(child)

@@ -71,8 +71,9 @@ def test_there_are_configs():
 @each(ALL)
 def test_imports_the_package(path: Path):
     cfg = load(path)
-    heads = ['mmseg_nondecomp.heads'] if path in IMAGENET else []
-    assert cfg.custom_imports.imports == ['mmseg_nondecomp', 'mmseg_nondecomp.datasets', *heads]
+    more = {'imagenet': ['mmseg_nondecomp.heads'], 'cifar100': ['mmseg_nondecomp.backbones']}
+    imports = ['mmseg_nondecomp', 'mmseg_nondecomp.datasets', *more.get(path.parent.name, [])]
+    assert cfg.custom_imports.imports == imports
     assert cfg.custom_imports.allow_failed_imports is False
     assert cfg.default_scope == 'mmpretrain'
 

@@ -1,5 +1,4 @@
-_base_ = './ce_deeplabv3_r101-d8_1xb2-165k_cityscapes-550x550.py'
-custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
+_base_ = './ce_deeplabv2_r101-d8_1xb2-165k_cityscapes-550x550.py'
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations'),

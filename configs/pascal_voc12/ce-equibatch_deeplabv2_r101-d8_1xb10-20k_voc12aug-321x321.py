@@ -1,5 +1,4 @@
-_base_ = './ce_deeplabv3_r101-d8_1xb4-200k_voc12aug-321x321.py'
-custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
+_base_ = './ce_deeplabv2_r101-d8_1xb10-20k_voc12aug-321x321.py'
 train_pipeline = [
     dict(type='LoadImageFromFile'),
     dict(type='LoadAnnotations'),
@@ -24,7 +23,6 @@ dataset_aug = dict(
     pipeline=train_pipeline,
 )
 train_dataloader = dict(
-    sampler=dict(_delete_=True, type='IoUAdaptiveSampler'),
+    sampler=dict(_delete_=True, type='EquiBatchSampler'),
     dataset=dict(datasets=[dataset_train, dataset_aug]),
 )
-custom_hooks = [dict(type='TrainIoUHook')]

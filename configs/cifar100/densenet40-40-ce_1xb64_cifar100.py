@@ -4,8 +4,13 @@ _base_ = [
     'mmpretrain::_base_/schedules/cifar10_bs128.py',
     'mmpretrain::_base_/default_runtime.py',
 ]
-custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.datasets'], allow_failed_imports=False)
-model = dict(head=dict(num_classes=100, topk=(1, 5)))
+custom_imports = dict(
+    imports=['mmseg_nondecomp', 'mmseg_nondecomp.datasets', 'mmseg_nondecomp.backbones'], allow_failed_imports=False
+)
+model = dict(
+    backbone=dict(_delete_=True, type='DenseNet40', growth_rate=40),
+    head=dict(num_classes=100, in_channels=1456, topk=(1, 5)),
+)
 
 cifar100 = dict(type='CIFAR100', data_root='data/cifar100', split='train')
 # With probability `noise` (0, 0.2, ... 1 in the paper) a label is replaced by a random one of its coarse class.

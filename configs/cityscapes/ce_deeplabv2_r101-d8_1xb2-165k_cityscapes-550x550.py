@@ -1,5 +1,5 @@
 _base_ = 'mmseg::deeplabv3/deeplabv3_r101-d8_4xb2-80k_cityscapes-512x1024.py'
-custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
+custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.heads'], allow_failed_imports=False)
 crop_size = (550, 550)
 data_preprocessor = dict(size=crop_size)
 model = dict(
@@ -8,8 +8,15 @@ model = dict(
     segmentor='EncoderDecoder',
     test_cfg=dict(mode='slide', crop_size=(1024, 570), stride=(1024, 370)),
     data_preprocessor=data_preprocessor,
-    # Mean over the pixels that are not ignored: loss max-pooling with p=inf and scope='batch'.
-    decode_head=dict(loss_decode=dict(avg_non_ignore=True)),
+    decode_head=dict(
+        _delete_=True,
+        type='DeepLabV2Head',
+        in_channels=2048,
+        in_index=3,
+        num_classes=19,
+        # Mean over the pixels that are not ignored: loss max-pooling with p=inf and scope='batch'.
+        loss_decode=dict(type='CrossEntropyLoss', avg_non_ignore=True),
+    ),
     # DeepLab has no auxiliary head; the stock model does.
     auxiliary_head=None,
 )

@@ -1,6 +1,32 @@
-_base_ = 'mmseg::erfnet/erfnet_fcn_4xb4-160k_cityscapes-512x1024.py'
-# Mean over the pixels that are not ignored.
-model = dict(decode_head=dict(loss_decode=dict(avg_non_ignore=True)))
+_base_ = [
+    'mmseg::_base_/datasets/cityscapes.py',
+    'mmseg::_base_/default_runtime.py',
+    'mmseg::_base_/schedules/schedule_160k.py',
+]
+custom_imports = dict(
+    imports=['mmseg_nondecomp', 'mmseg_nondecomp.backbones', 'mmseg_nondecomp.heads'], allow_failed_imports=False
+)
+model = dict(
+    type='EncoderDecoder',
+    data_preprocessor=dict(
+        type='SegDataPreProcessor',
+        mean=[123.675, 116.28, 103.53],
+        std=[58.395, 57.12, 57.375],
+        bgr_to_rgb=True,
+        pad_val=0,
+        seg_pad_val=255,
+        size=(512, 1024),
+    ),
+    backbone=dict(type='ENet'),
+    decode_head=dict(
+        type='ENetHead',
+        num_classes=19,
+        # Mean over the pixels that are not ignored.
+        loss_decode=dict(type='CrossEntropyLoss', avg_non_ignore=True),
+    ),
+    train_cfg=dict(),
+    test_cfg=dict(mode='whole'),
+)
 # Whole images at half their size, and no augmentation.
 train_pipeline = [
     dict(type='LoadImageFromFile'),

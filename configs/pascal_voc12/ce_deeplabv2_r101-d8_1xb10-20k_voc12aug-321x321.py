@@ -1,10 +1,18 @@
 _base_ = 'mmseg::deeplabv3/deeplabv3_r101-d8_4xb4-20k_voc12aug-512x512.py'
+custom_imports = dict(imports=['mmseg_nondecomp', 'mmseg_nondecomp.heads'], allow_failed_imports=False)
 crop_size = (321, 321)
 data_preprocessor = dict(size=crop_size)
 model = dict(
     data_preprocessor=data_preprocessor,
-    # Mean over the pixels that are not ignored.
-    decode_head=dict(loss_decode=dict(avg_non_ignore=True)),
+    decode_head=dict(
+        _delete_=True,
+        type='DeepLabV2Head',
+        in_channels=2048,
+        in_index=3,
+        num_classes=21,
+        # Mean over the pixels that are not ignored.
+        loss_decode=dict(type='CrossEntropyLoss', avg_non_ignore=True),
+    ),
     # DeepLab has no auxiliary head; the stock model does.
     auxiliary_head=None,
 )

@@ -1,5 +1,4 @@
-_base_ = './ce_deeplabv3_r101-d8_1xb10-20k_voc12aug-321x321.py'
-custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
+_base_ = './ce_deeplabv2_r101-d8_1xb10-20k_voc12aug-321x321.py'
 # One class against the rest. The script in the README creates its masks and image lists.
 target = '{{$VOC_CLASS:bicycle}}'
 model = dict(

@@ -1,6 +1,0 @@
-_base_ = './ce-equibatch_deeplabv3_r101-d8_1xb10-20k_voc12aug-321x321.py'
-custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
-param_scheduler = [
-    dict(type='PolyLR', eta_min=0.0, power=0.9, begin=0, end=30000, by_epoch=False),
-]
-train_cfg = dict(max_iters=30000)

@@ -1,3 +1,0 @@
-_base_ = './ce_deeplabv3_r101-d8_1xb4-200k_voc12aug-321x321.py'
-custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
-model = dict(decode_head=dict(loss_decode=dict(_delete_=True, type='LossMaxPooling', p=1.3, ratio=0.25)))

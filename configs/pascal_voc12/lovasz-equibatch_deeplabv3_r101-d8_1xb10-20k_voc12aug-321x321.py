@@ -1,5 +1,0 @@
-_base_ = './ce-equibatch_deeplabv3_r101-d8_1xb10-20k_voc12aug-321x321.py'
-custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
-model = dict(
-    decode_head=dict(loss_decode=dict(_delete_=True, type='LovaszSoftmaxLoss', classes='present', scope='batch')),
-)

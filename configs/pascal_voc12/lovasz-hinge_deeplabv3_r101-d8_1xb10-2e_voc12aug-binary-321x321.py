@@ -1,3 +1,0 @@
-_base_ = './ce_deeplabv3_r101-d8_1xb10-2e_voc12aug-binary-321x321.py'
-custom_imports = dict(imports=['mmseg_nondecomp'], allow_failed_imports=False)
-model = dict(decode_head=dict(loss_decode=dict(_delete_=True, type='LovaszHingeLoss', scope='image')))
