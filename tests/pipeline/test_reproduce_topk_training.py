@@ -47,10 +47,10 @@ class TestData:
         ]
         levels = [part.round().long() for part in levels]
         assert len(torch.cat(levels).unique()) == 10 * sum(SIZES)
-        of_class = dict(enumerate(training.FASHION_GROUPS))
-        for part, labels in zip(levels, (data.train.labels, data.held_out.labels), strict=True):
-            for label, true in zip(labels.tolist(), (part // 20).tolist(), strict=True):
-                assert any({label, true} <= set(pair) for pair in of_class.values())
+        for part, labels in zip(levels[:2], (data.train.labels, data.held_out.labels), strict=True):
+            for label, correct in zip(labels.tolist(), (part // 20).tolist(), strict=True):
+                assert any({label, correct} <= set(pair) for pair in training.FASHION_GROUPS)
+        assert (data.train.labels != levels[0] // 20).any()
         assert torch.equal(levels[2] // 20, data.test.labels)
         assert torch.equal(levels[1] // 20, data.clean)
 
@@ -88,19 +88,17 @@ class TestTopkNoise:
     def test_settings_are_as_many_for_both_losses_and_chosen_on_the_hold_out(self):
         assert len({len(grid) for grid in topk_noise.GRIDS.values()}) == 1
         first, second = topk_noise.GRIDS[topk_noise.SMOOTH][:2]
-        stop = training.Stop(0.0, np.array([1]))
-        tried = {
-            first: {training.LAST: stop._replace(held_out=60.0), training.NOISY: stop._replace(held_out=80.0)},
-            second: {training.LAST: stop._replace(held_out=70.0), training.NOISY: stop._replace(held_out=75.0)},
-        }
+        tried = {first: {training.LAST: 60, training.NOISY: 80}, second: {training.LAST: 70, training.NOISY: 75}}
         assert topk_noise.best_setting(tried, training.LAST) == second
         assert topk_noise.best_setting(tried, training.NOISY) == first
 
     def test_accuracies_are_those_of_the_ranks(self):
         weights = np.array([[1, 1, 1, 1], [4, 0, 0, 0]], np.float32)
-        found = topk_noise.accuracies(np.array([2, 1, 3, 2]), 2, weights)
+        stop = training.Stop(0, np.array([2, 1, 3, 2]))
+        found = topk_noise.accuracies(stop, 2, weights)
         assert topk_noise.values_of(found) == {'top-1': 25, 'top-k': 75}
-        assert found['top-k'].resampled.tolist() == [100]
+        assert found.topk.resampled.tolist() == [100]
+        assert found.top1.resampled.tolist() == [0]
 
     def test_leaves_rows_for_each_epoch_a_sentence_and_a_picture(self, few_items, images, monkeypatch):
         monkeypatch.setattr(topk_noise, 'NOISE', (0.0, 1.0))
@@ -110,6 +108,7 @@ class TestTopkNoise:
         done = topk_noise.reproduce([0, 1])
         assert len(done.rows) == 2 * 2 * 3
         assert len(done.results['search']) == 2 * 2 * 2 * 2
+        assert len(done.results['early stopping']) == 2 * 2
         assert len(done.results['runs']) == len(done.rows) * 2 * 2
         by_row = {(row['data'], row['noise'], row['stop']): row for row in done.rows}
         for data in (topk_noise.GENERATED, topk_noise.FASHION):
@@ -124,7 +123,7 @@ class TestTopkNoise:
                 ]
                 for loss in (topk_noise.SMOOTH, topk_noise.CROSS_ENTROPY)
             )
-            assert row['top-k, gain'].startswith(f'{np.mean(ours) - np.mean(theirs):+.1f} [')
+            assert row['top-k: gain'].startswith(f'{np.mean(ours) - np.mean(theirs):+.1f} [')
         assert f'{topk_noise.FASHION}, {training.NOISY}: ' in done.found
         assert [len(axis.lines) for axis in done.figure.axes] == [6] * 4
 
@@ -159,11 +158,12 @@ class TestTopkTemperature:
             '100',
             'cross-entropy',
         ]
-        assert done.rows[0]['test top-5, against the hard loss'] == ''
+        assert done.rows[0]['test top-5: gain over the hard loss'] == ''
         assert len(done.results['search']) == 8 * 2
         for run in done.results['runs']:
             assert len(run['training top-5 by epoch']) == 3
             assert list(run['shares']) == ['start', 'halfway', 'end']
-        assert 'Training top-5: ' in done.found
+        assert len(done.results['runs']) == 8 * 2 * 2
+        assert 'with the learning rate 0.1: ' in done.found
         [errors, shares, accuracies] = done.figure.axes
         assert (len(errors.lines), len(shares.lines), len(accuracies.lines)) == (8, 3, 2)

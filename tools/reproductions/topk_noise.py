@@ -4,11 +4,10 @@ With probability :math:`\nu` a label is replaced by a random one of its group of
 k most likely labels of an item can be learned, but not the first of them. Data and network are those of
 `reproductions.topk_training`: vectors of 100 classes (k = 5), and Fashion-MNIST in pairs of similar classes (k = 2).
 
-The accuracy on a hold-out is measured after each epoch. A row is the last epoch, by which the network has memorised
-noisy labels, or the epoch with the highest top-k accuracy on the hold-out, whose labels are as noisy as those of the
-training set, or correct. Each loss has four settings: four learning rates of Adam, or two with two temperatures each. The
-search has a seed of its own. The setting of a row is the one with the highest top-k accuracy on the hold-out at the
-epoch of the row; at the last epoch, with noisy labels.
+The accuracy on a hold-out is measured after each of 30 epochs. A row is the last epoch, or the epoch with the highest
+top-k accuracy on the hold-out, whose labels are as noisy as those of the training set, or correct. Each loss has six
+settings: six learning rates of Adam, or three with two temperatures each. The search has a seed of its own. The setting
+of a row has the highest top-k accuracy on the hold-out at the epoch of the row; at the last epoch, with noisy labels.
 
 Reference:
     L. Berrada, A. Zisserman, M. P. Kumar: Smooth loss functions for deep top-k classification. ICLR 2018, section 5.1.
@@ -28,9 +27,9 @@ from matplotlib.figure import Figure
 from mmseg_nondecomp.functional import smooth_topk_loss
 from reproductions import Reproduction, fashion_mnist, spread_over_seeds
 from reproductions.resampling import Measured, Weights, draw_weights, measured, paired_gain
-from reproductions.topk_training import CLEAN, LAST, NOISY, STOPS, Data, Loss, Ranks, Stop, fashion, generated, train
+from reproductions.topk_training import CLEAN, LAST, NOISY, STOPS, Data, Loss, Stop, fashion, generated, train
 
-NOISE = (0.0, 0.6, 1.0)
+NOISE = (0.0, 0.3, 0.6, 1.0)
 SEARCH_SEED = 1000
 N_RESAMPLES = 500
 CROSS_ENTROPY, SMOOTH = 'cross-entropy', 'smooth top-k'
@@ -47,8 +46,8 @@ class Setting(NamedTuple):
 
 
 GRIDS = {
-    CROSS_ENTROPY: [Setting(rate) for rate in (1e-3, 2e-3, 5e-3, 1e-2)],
-    SMOOTH: [Setting(rate, tau) for rate in (2e-3, 1e-2) for tau in (0.1, 1.0)],
+    CROSS_ENTROPY: [Setting(rate) for rate in (5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2)],
+    SMOOTH: [Setting(rate, tau) for rate in (1e-3, 3e-3, 1e-2) for tau in (0.1, 1.0)],
 }
 
 
@@ -60,9 +59,19 @@ class Cell(NamedTuple):
     stop: str
 
 
-Measures = dict[str, Measured]
-"""Accuracies on the test set."""
-Runs = dict[Cell, dict[str, list[Measures]]]
+class Accuracies(NamedTuple):
+    """Accuracies of a network on the test set."""
+
+    top1: Measured
+    topk: Measured
+
+
+MEASURES = {'top-k': 'topk', 'top-1': 'top1'}
+Source = Callable[[int, float], Data]
+"""Function of the seed and the noise."""
+HeldOut = dict[str, float]
+"""Top-k accuracy on the hold-out for each stop."""
+Runs = dict[Cell, dict[str, list[Accuracies]]]
 """Accuracies of each loss and seed."""
 Settings = dict[Cell, dict[str, Setting]]
 
@@ -70,16 +79,14 @@ Settings = dict[Cell, dict[str, Setting]]
 def reproduce(seeds: Sequence[int]) -> Reproduction:
     """Search the settings of both losses for each row, and train with all seeds."""
     images = fashion_mnist.load()
-    sources: dict[str, Callable[[int, float], Data]] = {GENERATED: generated, FASHION: partial(fashion, images)}
+    sources: dict[str, Source] = {GENERATED: generated, FASHION: partial(fashion, images)}
     runs: Runs = {}
     chosen: Settings = {}
     searched: list[dict[str, Any]] = []
     for name, source in sources.items():
         for noise in NOISE:
-            data = source(SEARCH_SEED, noise)
             tried = {
-                loss: {setting: run(data, SEARCH_SEED, loss, setting) for setting in grid}
-                for loss, grid in GRIDS.items()
+                loss: {setting: search(source, noise, setting) for setting in grid} for loss, grid in GRIDS.items()
             }
             cells = [Cell(name, noise, stop) for stop in STOPS]
             for cell in cells:
@@ -92,22 +99,27 @@ def reproduce(seeds: Sequence[int]) -> Reproduction:
     results = {
         'summary': rows,
         'search': searched,
-        'gain of the best epoch on the noisy hold-out': [
-            stopping_row(cell, runs) for cell in runs if cell.stop == LAST
-        ],
+        'early stopping': [stopping_row(cell, runs) for cell in runs if cell.stop == LAST],
         'runs': [
-            {**cell._asdict(), 'loss': loss, 'seed': seed, **chosen[cell][loss]._asdict(), **values_of(measures)}
+            {**cell._asdict(), 'loss': loss, 'seed': seed, **chosen[cell][loss]._asdict(), **values_of(of_seed)}
             for cell, of_cell in runs.items()
             for loss, of_loss in of_cell.items()
-            for seed, measures in zip(seeds, of_loss, strict=True)
+            for seed, of_seed in zip(seeds, of_loss, strict=True)
         ],
     }
     return Reproduction(results, rows, found(runs), draw(runs))
 
 
-def run(data: Data, seed: int, loss: str, setting: Setting) -> dict[str, Stop]:
-    """Train with a loss and a setting."""
-    return train(data, seed, loss_of(setting, data.k), partial(torch.optim.Adam, fused=True), setting.learning_rate)
+def search(source: Source, noise: float, setting: Setting) -> HeldOut:
+    """Return the top-k accuracy on the hold-out for each stop."""
+    stops = run(source(SEARCH_SEED, noise), SEARCH_SEED, setting)
+    return {stop: stops[stop].held_out for stop in STOPS}
+
+
+def run(data: Data, seed: int, setting: Setting) -> dict[str, Stop]:
+    """Train with a setting."""
+    optimizer = partial(torch.optim.Adam, fused=True)
+    return train(data, seed, loss_of(setting, data.k), optimizer, setting.learning_rate)
 
 
 def loss_of(setting: Setting, k: int) -> Loss:
@@ -115,14 +127,13 @@ def loss_of(setting: Setting, k: int) -> Loss:
     return F.cross_entropy if setting.tau is None else partial(smooth_topk_loss, k=k, tau=setting.tau)
 
 
-def best_setting(tried: dict[Setting, dict[str, Stop]], stop: str) -> Setting:
+def best_setting(tried: dict[Setting, HeldOut], stop: str) -> Setting:
     """Return the setting with the highest accuracy on the hold-out."""
-    return max(tried, key=lambda setting: tried[setting][stop].held_out)
+    return max(tried, key=lambda setting: tried[setting][stop])
 
 
-def search_row(data: str, noise: float, loss: str, setting: Setting, stops: dict[str, Stop]) -> dict[str, Any]:
+def search_row(data: str, noise: float, loss: str, setting: Setting, held_out: HeldOut) -> dict[str, Any]:
     """Return the accuracies of a setting on the hold-out."""
-    held_out = {stop: stops[stop].held_out for stop in STOPS}
     return {'data': data, 'noise': noise, 'loss': loss, **setting._asdict(), **held_out}
 
 
@@ -131,32 +142,34 @@ def add_seed(data: Data, seed: int, chosen: Settings, runs: Runs) -> None:
     weights = draw_weights(data.test.labels.numpy(), N_RESAMPLES)
     for loss in GRIDS:
         settings = {of_cell[loss] for of_cell in chosen.values()}
-        stops = {setting: run(data, seed, loss, setting) for setting in sorted(settings)}
+        stops = {setting: run(data, seed, setting) for setting in settings}
         for cell, of_cell in chosen.items():
-            runs[cell][loss].append(accuracies(stops[of_cell[loss]][cell.stop].ranks, data.k, weights))
+            runs[cell][loss].append(accuracies(stops[of_cell[loss]][cell.stop], data.k, weights))
 
 
-def accuracies(ranks: Ranks, k: int, weights: Weights) -> Measures:
-    """Return the accuracies from the ranks of the labels."""
-    return {name: measured(weights @ (ranks <= n) / len(ranks)) for name, n in (('top-1', 1), ('top-k', k))}
+def accuracies(stop: Stop, k: int, weights: Weights) -> Accuracies:
+    """Return the accuracies of a network."""
+    hits = ((stop.ranks <= n) @ weights.T / len(stop.ranks) for n in (1, k))
+    return Accuracies(*map(measured, hits))
 
 
-def values_of(measures: Measures) -> dict[str, float]:
+def values_of(run: Accuracies) -> dict[str, float]:
     """Return the accuracies on the test set itself."""
-    return {name: each.value for name, each in measures.items()}
+    return {name: getattr(run, field).value for name, field in MEASURES.items()}
 
 
-def gain(ours: list[Measures], theirs: list[Measures], name: str) -> Difference:
+def gain(ours: list[Accuracies], theirs: list[Accuracies], name: str) -> Difference:
     """Return the paired difference of an accuracy."""
-    return paired_gain([run[name] for run in ours], [run[name] for run in theirs])
+    return paired_gain(*([getattr(run, MEASURES[name]) for run in runs] for runs in (ours, theirs)))
 
 
-def row_of(cell: Cell, of_cell: dict[str, list[Measures]]) -> dict[str, Any]:
+def row_of(cell: Cell, of_cell: dict[str, list[Accuracies]]) -> dict[str, Any]:
     """Return the row of the table."""
     row: dict[str, Any] = cell._asdict()
-    for name in ('top-k', 'top-1'):
-        row |= {f'{name}, {loss}': spread_over_seeds([run[name].value for run in of_cell[loss]]) for loss in GRIDS}
-        row[f'{name}, gain'] = str(gain(of_cell[SMOOTH], of_cell[CROSS_ENTROPY], name))
+    for name, field in MEASURES.items():
+        for loss in GRIDS:
+            row[f'{name}: {loss}'] = spread_over_seeds([getattr(run, field).value for run in of_cell[loss]])
+        row[f'{name}: gain'] = str(gain(of_cell[SMOOTH], of_cell[CROSS_ENTROPY], name))
     return row
 
 
@@ -190,7 +203,10 @@ def draw(runs: Runs) -> Figure:
             for loss in GRIDS:
                 for stop, (line, marker) in LINES.items():
                     cells = [cell for cell in runs if (cell.data, cell.stop) == (name, stop)]
-                    means = [statistics.fmean(run[measure].value for run in runs[cell][loss]) for cell in cells]
+                    means = [
+                        statistics.fmean(getattr(run, MEASURES[measure]).value for run in runs[cell][loss])
+                        for cell in cells
+                    ]
                     noise = [cell.noise for cell in cells]
                     axis.plot(noise, means, line, marker=marker, color=COLORS[loss], label=f'{loss}, {stop}')
             axis.set_title(f'{name}: {measure} accuracy', fontsize=10)
