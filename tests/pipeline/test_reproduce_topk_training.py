@@ -159,11 +159,10 @@ class TestTopkTemperature:
             'cross-entropy',
         ]
         assert done.rows[0]['test top-5: gain over the hard loss'] == ''
-        assert len(done.results['search']) == 8 * 2
+        assert len(done.results['search']) == len(done.rows) * 2
         for run in done.results['runs']:
             assert len(run['training top-5 by epoch']) == 3
             assert list(run['shares']) == ['start', 'halfway', 'end']
-        assert len(done.results['runs']) == 8 * 2 * 2
-        assert 'with the learning rate 0.1: ' in done.found
-        [errors, shares, accuracies] = done.figure.axes
-        assert (len(errors.lines), len(shares.lines), len(accuracies.lines)) == (8, 3, 2)
+        assert len(done.results['runs']) == len(done.rows) * 2
+        assert '10 hidden layers: ' in done.found
+        assert [len(axis.lines) for axis in done.figure.axes] == [8, 3, 2, 4, 3, 2]

@@ -118,6 +118,20 @@ def split(features: Tensor, groups: Tensor, noise: float, sizes: Sizes, generato
     )
 
 
+def shallow_network(n_features: int, n_classes: int) -> nn.Sequential:
+    """Return an untrained network of two hidden layers."""
+    layers = [nn.Linear(n_features, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(HIDDEN, n_classes))
+
+
+def deep_network(n_features: int, n_classes: int) -> nn.Sequential:
+    """Return an untrained network of ten hidden layers with batch normalisation."""
+    layers: list[nn.Module] = []
+    for n_in in (n_features, *[HIDDEN] * 9):
+        layers += [nn.Linear(n_in, HIDDEN, bias=False), nn.BatchNorm1d(HIDDEN), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(HIDDEN, n_classes))
+
+
 def train(
     data: Data,
     seed: int,
@@ -126,8 +140,9 @@ def train(
     learning_rate: float,
     epochs: int = EPOCHS,
     watch: Callable[[nn.Module], None] | None = None,
+    network_of: Callable[[int, int], nn.Module] = shallow_network,
 ) -> dict[str, Stop]:
-    """Train a network of two hidden layers; return its accuracy at the last epoch and at the best ones.
+    """Train a network; return its accuracy at the last epoch and at the best ones.
 
     Args:
         data: The data sets.
@@ -137,10 +152,10 @@ def train(
         learning_rate: Learning rate at the start; it falls linearly to 1 %.
         epochs: Number of epochs.
         watch: Function that is called with the network before the training and after each epoch.
+        network_of: Function of the numbers of features and classes.
     """
     torch.manual_seed(seed)
-    layers = [nn.Linear(data.train.features.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU()]
-    network = nn.Sequential(*layers, nn.Linear(HIDDEN, data.n_classes))
+    network = network_of(data.train.features.shape[1], data.n_classes).eval()
     optimizer = optimizer_of(network.parameters(), learning_rate)
     n_batches = math.ceil(len(data.train.labels) / BATCH)
     schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, epochs * n_batches)
@@ -148,11 +163,13 @@ def train(
     if watch:
         watch(network)
     for epoch in range(epochs):
+        network.train()
         for batch in torch.randperm(len(data.train.labels)).split(BATCH):
             optimizer.zero_grad()
             loss(network(data.train.features[batch]), data.train.labels[batch]).backward()
             optimizer.step()
             schedule.step()
+        network.eval()
         if watch:
             watch(network)
         with torch.no_grad():
