@@ -148,16 +148,9 @@ class TestTopkTemperature:
         monkeypatch.setattr(topk_temperature, 'RATES', (0.1, 0.3))
         monkeypatch.setattr(topk_temperature.run, '__defaults__', (2,))
         done = topk_temperature.reproduce([0, 1])
-        assert [row['τ'] for row in done.rows] == [
-            '0 (hard)',
-            '0.001',
-            '0.01',
-            '0.1',
-            '1',
-            '10',
-            '100',
-            'cross-entropy',
-        ]
+        shallow, deep = topk_temperature.LOSSES_OF.values()
+        assert [row['τ'] for row in done.rows] == [*shallow, *deep]
+        assert len(shallow) == 8
         assert done.rows[0]['test top-5: gain over the hard loss'] == ''
         assert len(done.results['search']) == len(done.rows) * 2
         for run in done.results['runs']:
