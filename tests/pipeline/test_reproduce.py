@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import reproduce as tool
 import torch
-from reproductions import topk_noise
 from reproductions.catalogue import REPRODUCTIONS
 from reproductions.descent import prox_at_distance
 from reproductions.two_pieces import two_pieces
@@ -187,28 +186,3 @@ def test_free_margins_gain_only_from_longer_steps_and_a_small_lambda_moves_a_min
     excess = {name: row['excess at the end']['mean'] for name, row in rows.items()}
     assert max(excess['gradient descent'], excess['proximal, λ = 1']) < 1e-3
     assert excess['proximal, λ = 0.05'] > 3 * excess['proximal, λ = 1']
-
-
-class TestTopkNoise:
-    def test_labels_stay_in_their_group_and_both_losses_learn(self):
-        for noise in (0.0, 0.4, 1.0):
-            given, test = topk_noise.generate(0, noise)
-            clean = test.labels
-            assert torch.equal(given.labels // topk_noise.GROUP, clean // topk_noise.GROUP)
-            # One in five of the labels that are replaced is replaced by itself.
-            assert (given.labels != clean).float().mean() == pytest.approx(0.8 * noise, abs=0.02)
-        for loss in topk_noise.LOSSES.values():
-            accuracy = topk_noise.train(0, 0.0, loss, epochs=5)
-            assert 30 < accuracy.top1 < accuracy.top5
-            assert accuracy.top5 > 80
-
-    def test_the_sentence_reports_differences(self):
-        runs = {
-            (noise, name): [topk_noise.Accuracy(10.0 + (name == topk_noise.TOP5) * noise, 50.0)] * 2
-            for noise in topk_noise.NOISE
-            for name in topk_noise.LOSSES
-        }
-        said = topk_noise.found(runs)
-        assert 'top-5 +0.0 at 0 (0 of 2 seeds)' in said
-        assert '+0.4 at 0.4 (2 of 2 seeds)' in said
-        assert len(topk_noise.draw(runs).axes) == 2

@@ -29,6 +29,7 @@ from reproductions import (
     topk_noise,
     topk_speed,
     topk_stability,
+    topk_temperature,
 )
 
 
@@ -79,8 +80,9 @@ REPRODUCTIONS = {
     's-classifiers': Entry(s_classifiers.reproduce, 'S-measures, section 6', '5 min'),
     's-digits': Entry(s_digits.reproduce, 'S-measures, section 4', '1 min'),
     's-sky': Entry(s_sky.reproduce, 'S-measures, section 4', '2 min'),
-    'topk-noise': Entry(topk_noise.reproduce, 'smooth top-k, table 1', '3 min'),
+    'topk-noise': Entry(topk_noise.reproduce, 'smooth top-k, tables 1 and 9', '1 min'),
     'topk-speed': Entry(topk_speed.reproduce, 'smooth top-k, tables 3 and 4', '30 s'),
     'topk-stability': Entry(topk_stability.reproduce, 'smooth top-k, table 5', '10 s'),
+    'topk-temperature': Entry(topk_temperature.reproduce, 'smooth top-k, figure 2 and table 6', '1 min'),
     'table2': Entry(lmp_table2.reproduce, 'loss max-pooling, table 2', '25 min'),
 }
