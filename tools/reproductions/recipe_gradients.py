@@ -122,7 +122,7 @@ def finding(curves: dict[str, np.ndarray]) -> str:
         f'{second[CONSTANT][1] / second[ALONE][1]:.2f} times that of L alone, and cross-entropy has a gradient of '
         f'{second[CONSTANT][2] / second[CONSTANT][1]:.2f} times that of 3 L there. At the end the probability is '
         f'{last[CONSTANT][0]:.2f} with the constant sum, {last[ALONE][0]:.2f} with L, {last[RISING][0]:.2f} with the '
-        f'rising factor, and {last[AFTER][0]:.2f} where L alone follows {WAIT} iterations of cross-entropy.'
+        f'rising weight, and {last[AFTER][0]:.2f} where L alone follows {WAIT} iterations of cross-entropy.'
     )
 
 
