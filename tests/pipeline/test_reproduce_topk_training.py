@@ -148,9 +148,8 @@ class TestTopkTemperature:
         monkeypatch.setattr(topk_temperature, 'RATES', (0.1, 0.3))
         monkeypatch.setattr(topk_temperature.run, '__defaults__', (2,))
         done = topk_temperature.reproduce([0, 1])
-        shallow, deep = topk_temperature.LOSSES_OF.values()
-        assert [row['τ'] for row in done.rows] == [*shallow, *deep]
-        assert len(shallow) == 8
+        assert [row['τ'] for row in done.rows] == 2 * list(topk_temperature.LOSSES)
+        assert len(topk_temperature.LOSSES) == 8
         assert done.rows[0]['test top-5: gain over the hard loss'] == ''
         assert len(done.results['search']) == len(done.rows) * 2
         for run in done.results['runs']:
@@ -158,4 +157,4 @@ class TestTopkTemperature:
             assert list(run['shares']) == ['start', 'halfway', 'end']
         assert len(done.results['runs']) == len(done.rows) * 2
         assert '10 hidden layers: ' in done.found
-        assert [len(axis.lines) for axis in done.figure.axes] == [8, 3, 2, 4, 3, 2]
+        assert [len(axis.lines) for axis in done.figure.axes] == [8, 3, 2, 8, 3, 2]
